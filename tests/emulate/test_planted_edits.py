@@ -21,7 +21,7 @@ from emulate.planted import peers
 from emulate.planted.defects import DEFECTS, SOUND
 from emulate.planted.kernels import text_of
 from emulate.shipped import whole_text
-from parity import raw_ptx_kernels, test_stream_k, test_structured
+from parity import raw_ptx_kernels, test_stream_k
 from parity import test_structured_misuses as misuses
 from parity.stream_k import SOURCE
 from parity.structured_programs import PROGRAMS
@@ -159,13 +159,7 @@ HOMES: dict[str, tuple[tuple[Defect, ...], int, Callable[[Defect], str]]] = {
     "scaled GEMM": (test_scaled_gemm.DEFECTS, 4, shipped),
     "stream-K misuses": (test_stream_k.MISUSES + test_stream_k.COMPILER, 12, stream_k),
     "stream-K reduction": (test_stream_k.DEFECTS, 7, stream_k),
-    "own MMAs": (
-        test_structured.MISUSES,
-        6,
-        lambda defect: test_structured.STAGES_SOURCE.read_text(),
-    ),
     "misuses": (misuses.MISUSES, 52, lambda defect: PROGRAMS[defect.kernel][0]),
-    "misuses that do not compile": (misuses.COMPILER, 45, lambda defect: misuses.STATEMENT),
 }
 # Edits that keep kernels sound.
 SOUND_EDITS = {

@@ -108,15 +108,16 @@ def assert_typical(got: Array, wanted: Array) -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 1)
 @pytest.mark.parametrize(
     ("head_dim", "out_type"),
     [
-        (64, "float16"),
-        (128, "bfloat16"),
+        (128, "float16"),
         (256, "bfloat16"),
-        pytest.param(16, "bfloat16", marks=pytest.mark.gpu),
-        pytest.param(80, "float16", marks=pytest.mark.gpu),
-        pytest.param(192, "bfloat16", marks=pytest.mark.gpu),
+        (64, "float16"),
+        (16, "bfloat16"),
+        (80, "float16"),
+        (192, "bfloat16"),
     ],
 )
 def test_head_dims_and_types_of_output(backend: Any, head_dim: int, out_type: str) -> None:
@@ -125,7 +126,7 @@ def test_head_dims_and_types_of_output(backend: Any, head_dim: int, out_type: st
     check(backend, arrays, out_type=out_type)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1, 2)
 @pytest.mark.parametrize("queries", [67, 150])
 @pytest.mark.parametrize("corner", ["top_left", "bottom_right"])
 def test_either_corner_of_a_causal_mask(backend: Any, corner: str, queries: int) -> None:
@@ -140,6 +141,7 @@ def test_windows_softcap_and_scale(backend: Any) -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 3, 4, 6)
 @pytest.mark.parametrize("keys", [1, 15, 16, 17, 127, 128, 129, 300])
 def test_lengths(backend: Any, keys: int) -> None:
     check(backend, drawn((1, 3, 2, 64), (1, keys, 1, 64), (1, keys, 1, 64)))
@@ -184,31 +186,23 @@ def test_slices_of_one_array_among_nans(backend: Any) -> None:
     assert np.isnan(got).all()
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("head_dim", "mask"),
-    [
-        (64, Mask()),
-        (256, Mask(True)),
-        *(
-            pytest.param(*one, marks=pytest.mark.gpu)
-            for one in ((64, Mask(True)), (128, Mask()), (128, Mask(True)), (256, Mask()))
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.on_the_cpu(0)
+@pytest.mark.parametrize("mask", [Mask(), Mask(True)])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_pairs_share_keys(backend: Any, head_dim: int, mask: Mask) -> None:
     arrays = drawn((1, 300, 2, head_dim), *[(1, 400, 1, head_dim)] * 2)
     with few_builds((1, 128), cluster=2):
         check(backend, arrays, mask)
 
 
-@pytest.mark.slow
+@pytest.mark.gpu
 def test_blocks_of_192_keys(backend: Any) -> None:
     with few_builds((2, 192)):
         check(backend, drawn((1, 200, 1, 128), (1, 500, 1, 128), (1, 500, 1, 128)))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_keys_are_split(backend: Any, monkeypatch: pytest.MonkeyPatch, cluster: int) -> None:
     heads = 1 if cluster == 2 else 4
@@ -222,6 +216,7 @@ def test_keys_are_split(backend: Any, monkeypatch: pytest.MonkeyPatch, cluster: 
         check(backend, arrays, scales=scales)
 
 
+@pytest.mark.slow
 def test_few_queries_of_many_keys_have_several_ctas(backend: Any) -> None:
     with noted() as configs:
         check(backend, drawn((1, 8, 16, 64), (1, 3000, 2, 64), (1, 3000, 2, 64)), Mask(True))
@@ -232,10 +227,9 @@ def test_few_queries_of_many_keys_have_several_ctas(backend: Any) -> None:
     assert schedule.partials >= 4 * len(schedule.splits)
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    "head_dim", [64, 192, *(pytest.param(one, marks=pytest.mark.gpu) for one in (128, 256))]
-)
+@pytest.mark.slow
+@pytest.mark.on_the_cpu(0)
+@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
 def test_nothing_of_long_sums_is_lost(backend: Any, head_dim: int) -> None:
     keys = 3000 if isinstance(backend, Emulate) else 16384
     q = np.zeros((1, 5, 1, head_dim), dtype_of(FLOAT8))  # weights are equal
@@ -251,15 +245,9 @@ def test_nothing_of_long_sums_is_lost(backend: Any, head_dim: int) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("stream_k", "with_lse"),
-    [
-        (False, True),
-        (True, False),
-        pytest.param(False, False, marks=pytest.mark.gpu),
-        pytest.param(True, True, marks=pytest.mark.gpu),
-    ],
-)
+@pytest.mark.on_the_cpu(1, 2)
+@pytest.mark.parametrize("stream_k", [False, True])
+@pytest.mark.parametrize("with_lse", [False, True])
 def test_keys_whose_weight_float8_rounds_to_0_are_not_in_the_divisor(
     backend: Any, with_lse: bool, stream_k: bool
 ) -> None:
@@ -278,11 +266,9 @@ def test_keys_whose_weight_float8_rounds_to_0_are_not_in_the_divisor(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mask", [Mask(), Mask(True, (150, None))], ids=["full", "window"])
-def test_many_tiles_of_a_cta_under_many_schedules(
-    monkeypatch: pytest.MonkeyPatch, mask: Mask
-) -> None:
+def test_many_tiles_of_a_cta_under_many_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     of_sms(monkeypatch, 2)
+    mask = Mask(True, (150, None))
     arrays = drawn((2, 200, 2, 64), (2, 400, 1, 64), (2, 400, 1, 64))
     for seed in range(2):
         with scheduled("adversarial", seed=seed, races=True):
@@ -304,11 +290,9 @@ def test_a_result_of_its_own(backend: Any) -> None:
         assert_close(got[0], None, expected, one_v, FLOAT8)
 
 
-RANDOM = [3, 11, *(pytest.param(number, marks=pytest.mark.gpu) for number in range(20, 80))]
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("number", RANDOM)
+@pytest.mark.slow
+@pytest.mark.on_the_cpu(0)
+@pytest.mark.parametrize("number", range(19, 80))
 def test_random_problems(backend: Any, number: int) -> None:
     rng = np.random.default_rng(number)
     is_small = isinstance(backend, Emulate)

@@ -34,6 +34,7 @@ def softmax_of(q: Any, k: Any, v: Any) -> Any:
     return np.einsum("hn,nhd->hd", weights / weights.sum(axis=1, keepdims=True), v)
 
 
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("k", [4096, 500])
 def test_rows_of_matmul_do_not_depend_on_m(k: int, backend: Any) -> None:
     rows, matrix = drawn(0, 700, k), drawn(1, k, 64)

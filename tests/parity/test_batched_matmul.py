@@ -30,6 +30,7 @@ def stored(backend: Any, matrices: Array, layout: str) -> Any:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 1)
 @pytest.mark.parametrize(
     ("m", "n", "layout"),
     [
@@ -89,7 +90,7 @@ def test_a_batch_that_is_one_matrix_again_and_again(backend: Any) -> None:
     assert np.array_equal(c, product(a, b))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("right", [(2,), ()])
 def test_what_tma_cannot_reach_is_copied(backend: Any, right: tuple[int, ...]) -> None:
     """Batches whose rows are no multiple of 16 bytes apart, on all three sides."""
@@ -101,7 +102,7 @@ def test_what_tma_cannot_reach_is_copied(backend: Any, right: tuple[int, ...]) -
     assert np.array_equal(backend.host(out), product(a, b))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.gpu
 @pytest.mark.parametrize("number", range(2))
 def test_random_batches(backend: Any, number: int) -> None:
     drawn = np.random.default_rng(number)

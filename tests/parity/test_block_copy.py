@@ -252,6 +252,7 @@ def run(backend: Backend, case: Case, load: Leg, target: Leg, number: int) -> li
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(1, 2, 3, 6, 8)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_random_tiles_get_in_and_out(backend: Backend, case: Case) -> None:
     count = COUNTS[type(backend).__name__]

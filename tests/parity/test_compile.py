@@ -1,4 +1,4 @@
-"""What runs on the emulator here also compiles for the chip, without a warning."""
+"""Kernels of each kind here also compile for the chip, without a warning or a spill."""
 
 from __future__ import annotations
 
@@ -50,29 +50,20 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
         f"tiles {case}": lambda case=case: test_tiles.kernel_for(  # type: ignore[misc]
             tiles_of(case), stores="box_shape" not in case.options
         )
-        for case in test_tiles.CASES
+        for case in (test_tiles.CASES[number] for number in (0, 5, 11, 20))
     },
-    **{
-        f"split {row_major}": lambda row_major=row_major: test_tiles.kernel_for(  # type: ignore[misc]
-            create_split_tma(FOLDABLE, (16, 1, 128), fold_chunks=16, row_major=row_major).cuda_type
-        )
-        for row_major in (False, True)
-    },
+    "split": lambda: test_tiles.kernel_for(
+        create_split_tma(FOLDABLE, (16, 1, 128), fold_chunks=16, row_major=True).cuda_type
+    ),
     **{
         f"patches {case}": lambda case=case: test_im2col.kernel_for(patches_of(case))  # type: ignore[misc]
-        for case in test_im2col.CASES
+        for case in (test_im2col.CASES[number] for number in (3, 5))
     },
-    **{
-        f"edits {rank}": lambda rank=rank: test_tile_edits.kernel_for(tile_of(rank))  # type: ignore[misc]
-        for rank in range(1, 6)
-    },
-    **{
-        f"relay {ctas}": lambda ctas=ctas: test_clusters.kernel_for(tile_of(2), ctas, True)  # type: ignore[misc]
-        for ctas in (2, 16)
-    },
+    "edits": lambda: test_tile_edits.kernel_for(tile_of(5)),
+    "relay": lambda: test_clusters.kernel_for(tile_of(2), 16, True),
     **{
         f"block copy {case}": lambda case=case: test_block_copy.kernel_of(Emulate(), case)  # type: ignore[misc]
-        for case in test_block_copy.CASES
+        for case in (test_block_copy.CASES[number] for number in (1, 3, 6))
     },
     "gather": lambda: Kernel(test_gather.SOURCE, "gather", types={"Tile": GATHERED}),
     "grouped": lambda: Kernel(test_grouped.SOURCE, "grouped", types={"Tile": tile_of(2)}),
@@ -84,7 +75,7 @@ GATHERED = (
 )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_parity_kernel_compiles_for_the_chip(name: str) -> None:
     program: Any = KERNELS[name]().compile()

@@ -17,6 +17,7 @@ def values(shape: tuple[int, ...]) -> Any:
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 2, 4)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_contiguous_arrays_of_every_rank(backend: Any, shape: tuple[int, ...]) -> None:
     x = values(shape)
@@ -27,6 +28,7 @@ def test_contiguous_arrays_of_every_rank(backend: Any, shape: tuple[int, ...]) -
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(1, 3)
 @pytest.mark.parametrize("shape", SHAPES[1:])
 def test_windows_of_every_rank(backend: Any, shape: tuple[int, ...]) -> None:
     x = values(shape)
@@ -40,6 +42,7 @@ def test_windows_of_every_rank(backend: Any, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(1, 3, 4)
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 32769, 1_000_003])
 def test_contiguous_memory_of_any_size(backend: Any, size: int) -> None:
     x = np.random.default_rng(size).integers(0, 256, size).astype(np.uint8)

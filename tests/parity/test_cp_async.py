@@ -134,6 +134,7 @@ FORMS = [(4, True), (8, True), (16, True), (16, False)]
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 5, 10, 15)
 @pytest.mark.parametrize("mode", [PLAIN, ZERO_FILL, IF, PARTIAL], ids=str)
 @pytest.mark.parametrize(("size", "through_l1"), FORMS, ids=str)
 def test_scattered_copies(backend: Any, size: int, through_l1: bool, mode: int) -> None:

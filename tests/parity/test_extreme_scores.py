@@ -54,20 +54,19 @@ def check(
 ) -> None:
     """Padded arrays and packed ones, each with the keys of a tile whole and split.
 
-    On the CPU, where each is a build, float16 has two of the four: the type and the softcap are in
-    code that all four share.
+    On the CPU, where each is a build, two of the four.
     """
     mask = mask or Mask()
     expected = in_float32(attend(q[0], k[0], v[0], mask, **options))
     options |= {"causal": mask.causal, "return_lse": True}
     lengths = [np.array([0, array.shape[1]]) for array in (q, k)]
-    has_both = not isinstance(backend, Emulate) or q.dtype != np.float16
+    has_all = not isinstance(backend, Emulate)
     for is_split in (False, True):
-        if has_both or not is_split:
+        if has_all or not is_split:
             with using(stream_k=is_split):
                 out, lse = ops.attention(*map(backend.array, (q, k, v)), **options)
             assert_close(backend.host(out)[0], backend.host(lse)[0], expected, v[0])
-        if not has_both and not is_split:
+        if not has_all and not is_split:
             continue
         packed = [backend.array(array[0]) for array in (q, k, v)]
         with using(kv_splits=3 if is_split else 1):
@@ -76,6 +75,7 @@ def check(
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 3, 7)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("scale", [None, 3e3, 1e8, 1e18])
 def test_large_scores(backend: Any, dtype: str, scale: float | None) -> None:
@@ -87,6 +87,7 @@ def test_large_scores(backend: Any, dtype: str, scale: float | None) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.on_the_cpu(0, 3)
 @pytest.mark.parametrize(
     ("dtype", "mask"), [("bfloat16", Mask(True)), ("float16", Mask())], ids=str
 )
@@ -106,6 +107,7 @@ def test_large_scores_of_small_differences(
 
 
 @pytest.mark.slow
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("size", [1e31, 1e36])
 def test_scores_below_minus_1e30(backend: Any, size: float) -> None:
     """Some queries have no key, one key, or keys in one split alone."""
@@ -116,6 +118,7 @@ def test_scores_below_minus_1e30(backend: Any, size: float) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("softcap", [2.0, 1e4])
 def test_softcap_of_large_scores(backend: Any, softcap: float) -> None:
     q, k, v = (normal(rows, "float16", seed=i) for i, rows in enumerate((67, KEYS, KEYS)))
@@ -167,6 +170,7 @@ HUGE = (array(1e30), array(1e30), array(1e30))
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 4, 8)
 @pytest.mark.parametrize("scale", [LEAST, 1.0, MOST])
 @pytest.mark.parametrize(
     "scales", [(LEAST, LEAST, LEAST), TINY, (array(0), array(1), array(1))], ids=lambda _: ""
@@ -196,6 +200,7 @@ def test_scales_of_float8_of_few_queries_and_with_softcap(backend: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("number", [-1.0, np.nan])
 def test_a_scale_that_is_negative_or_no_number_gives_nan(backend: Any, number: float) -> None:
     check_float8(backend, (array(number), 1.0, 1.0), wanted="nan")
@@ -228,7 +233,8 @@ def spread_scores(rows: int, dtype: str) -> Array:
     return drawn.astype(dtype_of(dtype))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_gradients_of_a_large_log_sum_exp(backend: Any, dtype: str) -> None:
     q, k = (spread_scores(rows, dtype) for rows in (67, KEYS))
@@ -240,6 +246,7 @@ def test_gradients_of_a_large_log_sum_exp(backend: Any, dtype: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("scale", [1e6, MOST])
 def test_gradients_of_scores_that_fp32_cannot_resolve_are_nan(backend: Any, scale: float) -> None:
     q, k = (normal(rows, "bfloat16") for rows in (67, KEYS))

@@ -92,6 +92,7 @@ def gather(backend: Any, form: Any) -> tuple[Any, list[Any]]:
     return tile, got
 
 
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_rows_in_any_order(backend: Any, form: Any) -> None:
     array, rows = inputs(form)

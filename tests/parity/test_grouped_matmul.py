@@ -68,6 +68,7 @@ def run_with(
 
 # Every tile config and layout is a build of seconds on the emulator.
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 2, 3)
 @pytest.mark.parametrize(
     ("config", "layout"),
     [
@@ -157,6 +158,7 @@ def test_nothing_to_multiply(backend: Any, shape: tuple[int, ...]) -> None:
     assert (backend.host(out) == 5).all()
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("number", [0, 1])
 def test_random_groups(backend: Any, number: int) -> None:
     drawn = np.random.default_rng(number)

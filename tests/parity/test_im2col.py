@@ -161,6 +161,7 @@ def kernel_for(cuda_type: str) -> Kernel:
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 3, 5)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_tile_of_a_patch_matrix(backend: Any, case: Case) -> None:
     images = case.images()

@@ -35,6 +35,7 @@ GROUPS = [0, 64, 65, 65, 70, 198, 261, 261]
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 3)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize(("m", "n"), [(72, 136), (264, 40)])
 def test_groups_of_all_kinds(backend: Any, m: int, n: int, dtype: str) -> None:
@@ -50,6 +51,7 @@ def test_groups_of_all_kinds(backend: Any, m: int, n: int, dtype: str) -> None:
     assert np.array_equal(got, exact.astype(getattr(ml_dtypes, dtype, dtype)).astype(np.float64))
 
 
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("poisoned", range(3))
 def test_neighbours_that_are_no_numbers_never_enter(backend: Any, poisoned: int) -> None:
     """Where one group holds NaN and infinities, the sums of all others are as they are."""

@@ -57,6 +57,7 @@ def multiply(
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 3, 5, 6)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_every_layout_with_and_without_a_cluster(backend: Any, cluster: int, layout: str) -> None:
@@ -77,6 +78,7 @@ def test_tiles_whose_columns_fill_no_line(backend: Any) -> None:
 
 # Tiles of 128 x 48: 18 of them, or 9 pairs, so that clusters have odd and even numbers, and one.
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 1, 5)
 @pytest.mark.parametrize(("cluster", "clusters"), [(1, 4), (1, 17), (2, 2)])
 @pytest.mark.parametrize("k", [64, 1160])  # fewer and more blocks of K than there are stages
 def test_consumers_ping_pong(backend: Any, k: int, cluster: int, clusters: int) -> None:
@@ -90,7 +92,7 @@ def test_consumers_ping_pong(backend: Any, k: int, cluster: int, clusters: int) 
 
 
 # Three tiles in a row: the second CTA of the last pair has none, but loads its part for the first.
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("layout", ["nt", "tn"])
 def test_pairs_lie_side_by_side(backend: Any, layout: str) -> None:
     a, b = small_integers(296, 200, 7), small_integers(200, 136, 8)
@@ -103,6 +105,7 @@ def test_pairs_lie_side_by_side(backend: Any, layout: str) -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1, 3)
 @pytest.mark.parametrize("shape", [(1, 1, 8), (65, 33, 64), (256, 256, 256)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_matmul_of_any_shape(backend: Any, shape: tuple[int, int, int], dtype: str) -> None:
@@ -115,7 +118,7 @@ def test_a_matmul_of_any_shape(backend: Any, shape: tuple[int, int, int], dtype:
     assert np.linalg.norm(c - wanted) < TOLERANCE[dtype] * np.linalg.norm(wanted)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("out", ["bfloat16", "float16", "float32"])
 def test_the_output_may_have_another_type(backend: Any, out: str) -> None:
     a, b = normal(100, 72, "float16", 5), normal(72, 96, "float16", 6)
@@ -127,25 +130,19 @@ def test_the_output_may_have_another_type(backend: Any, out: str) -> None:
     assert error < TOLERANCE[out] * np.linalg.norm(wanted)
 
 
-def in_one_order(*cases: tuple[Any, ...]) -> list[Any]:
-    """C in either order of memory; on the CPU, where each is a build, in one of them."""
-    return [
-        pytest.param(*case, order, marks=() if (index + place) % 2 == 0 else pytest.mark.gpu)
-        for index, case in enumerate(cases)
-        for place, order in enumerate("CF")
-    ]
-
-
+# On the CPU, where each is a build, C in one of both orders of memory.
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 5, 7)
 @pytest.mark.parametrize(
-    ("rows", "layout", "dtype", "output", "order"),
-    in_one_order(
+    ("rows", "layout", "dtype", "output"),
+    [
         (1, "nt", "bfloat16", "bfloat16"),
         (9, "nn", "float16", "float32"),
         (33, "tn", "bfloat16", "float32"),
         (64, "tt", "float16", "float16"),
-    ),
+    ],
 )
+@pytest.mark.parametrize("order", "CF")
 def test_few_rows_or_few_columns(
     backend: Any, rows: int, layout: str, dtype: str, output: str, order: str
 ) -> None:
@@ -169,10 +166,11 @@ def test_few_rows_or_few_columns(
     assert np.array_equal(backend.host(c), wanted)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 3, 11)
 @pytest.mark.parametrize(
-    ("rows", "layout", "output", "order"),
-    in_one_order(
+    ("rows", "layout", "output"),
+    [
         (65, "nt", "float32"),
         (72, "nn", "bfloat16"),
         (100, "nt", "bfloat16"),
@@ -180,8 +178,9 @@ def test_few_rows_or_few_columns(
         (200, "nn", "float32"),
         (250, "nt", "bfloat16"),
         (250, "tn", "float32"),
-    ),
+    ],
 )
+@pytest.mark.parametrize("order", "CF")
 def test_rows_or_columns_that_fill_no_tile(
     backend: Any,
     rows: int,

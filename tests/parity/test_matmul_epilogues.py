@@ -11,11 +11,11 @@ from parity.backends import Emulate
 from parity.random_matmuls import KINDS, Kind, Problem
 
 from tmaasync import emulate, ops
-from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._operation import tile_configs
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1, 2, 3, 4)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_every_kind(backend: Any, kind: Kind) -> None:
     few_rows = kind.activation in {"relu", "gelu_tanh"}
@@ -23,10 +23,8 @@ def test_every_kind(backend: Any, kind: Kind) -> None:
     Problem(kind, 37 if few_rows else 131, 75 if few_rows else 137, 72, 5).check(backend)
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("policy", ["random", "adversarial"])
 def test_the_addend_passes_through_the_stages_without_a_race(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So few CTAs that stages are used again and again, by operands and by the addend."""
     few = replace(emulate.LIMITS, sms=2)
@@ -34,13 +32,14 @@ def test_the_addend_passes_through_the_stages_without_a_race(
 
     with (
         tile_configs(lambda config: replace(config, cluster=1, side_by_side=False)),
-        emulate.scheduled(policy, seed=1, races=True),
+        emulate.scheduled("adversarial", seed=1, races=True),
     ):
         Problem(Kind("float16", beta=1.0, output="float32"), 300, 520, 136, 5).check(Emulate())
 
 
 # An output of 45 columns is written through a staging copy.
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 2)
 @pytest.mark.parametrize(("columns", "b_is_batch"), [(48, True), (48, False), (45, False)])
 def test_a_batch_has_an_epilogue_too(backend: Any, columns: int, b_is_batch: bool) -> None:
     rng = np.random.default_rng(11)

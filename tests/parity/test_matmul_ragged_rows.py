@@ -69,21 +69,12 @@ def exact(a: Any, b: Any) -> Any:
     return a.astype(np.float64) @ b.astype(np.float64)
 
 
+# On the CPU, where each type is a build, a tile config has one of them; configs whose properties
+# others join are left out.
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("config", "rows", "dtype"),
-    [
-        pytest.param(
-            *case.values,
-            dtype,
-            id=f"{case.id}, {dtype}",
-            # Each type is a build on the CPU: there every tile config has one of them.
-            marks=() if (index + place) % 2 == 0 else pytest.mark.gpu,
-        )
-        for index, case in enumerate([*CASES, *SPLIT])
-        for place, dtype in enumerate(("float32", "bfloat16"))
-    ],
-)
+@pytest.mark.on_the_cpu(2, 4, 9, 10, 18, 19, 23)
+@pytest.mark.parametrize(("config", "rows"), [*CASES, *SPLIT])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_row_is_computed(backend: Any, config: TileConfig, rows: int, dtype: str) -> None:
     a, b = small_integers(rows, DEPTH, seed=1), small_integers(COLUMNS, DEPTH, seed=2).T
 
@@ -93,6 +84,7 @@ def test_every_row_is_computed(backend: Any, config: TileConfig, rows: int, dtyp
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 4, 9)
 @pytest.mark.parametrize("rows", range(65, 129, 7))
 def test_every_number_of_rows(backend: Any, rows: int) -> None:
     a, b = small_integers(rows, 72, seed=3), small_integers(40, 72, seed=4).T
@@ -111,7 +103,7 @@ def test_the_matrices_of_a_batch_do_not_mix(backend: Any) -> None:
     assert np.array_equal(c, exact(a, b))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("dtype", [np.int8, E4M3])
 def test_operands_of_8_bits(backend: Any, dtype: Any) -> None:
     a, b = small_integers(150, DEPTH, seed=7), small_integers(COLUMNS, DEPTH, seed=8).T
@@ -123,7 +115,7 @@ def test_operands_of_8_bits(backend: Any, dtype: Any) -> None:
     assert np.array_equal(c, exact(a, b))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(2)
 @pytest.mark.parametrize(
     "config", [TileConfig(2, 64), TileConfig(2, 64, rows=128), TileConfig(2, 64, split_k=2)]
 )
@@ -136,7 +128,7 @@ def test_a_bias_of_columns(backend: Any, config: TileConfig) -> None:
     assert np.array_equal(c, exact(a, b) + bias)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("config", [TileConfig(2, 64), TileConfig(2, 64, rows=128)])
 def test_a_bias_of_rows(backend: Any, config: TileConfig) -> None:
     """Column-major outputs swap AB: the kernel's rows are columns here."""
@@ -151,6 +143,7 @@ def test_a_bias_of_rows(backend: Any, config: TileConfig) -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 7)
 @pytest.mark.parametrize("config", [TileConfig(2, 64), TileConfig(2, 64, rows=128)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("is_in_place", [False, True])

@@ -79,6 +79,7 @@ SPLITS = [
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 1, 4, 5)
 @pytest.mark.parametrize(("config", "layout", "shape"), SPLITS)
 def test_every_split_adds_up_the_whole_k(
     backend: Any, config: TileConfig, layout: str, shape: tuple[int, int, int]
@@ -96,7 +97,7 @@ THREE = TileConfig(1, 128, split_k=3)  # of which two store 64 columns each
 FEW_ROWS = TileConfig(2, 32, split_k=2, m_major=True)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize(("config", "rows"), [(THREE, 70), (FEW_ROWS, 27)], ids=["3", "few rows"])
 def test_a_batch_is_split_before_its_epilogue(backend: Any, config: TileConfig, rows: int) -> None:
     a, b = small_integers((2, rows, 136), 3), small_integers((2, 136, 90), 4)
@@ -110,7 +111,7 @@ def test_a_batch_is_split_before_its_epilogue(backend: Any, config: TileConfig, 
     assert np.array_equal(result, wanted.astype(np.float64))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize(
     ("output", "columns"), [("bfloat16", 91), ("float16", 30), ("float32", 29)], ids=str
 )
@@ -127,6 +128,7 @@ def test_partial_outputs_are_rounded_once_and_stored_inside_the_output(
     assert np.array_equal(result, wanted.astype(np.float64))
 
 
+@pytest.mark.slow
 def test_integers_are_added_up_as_integers(backend: Any) -> None:
     config = TileConfig(1, 32, split_k=3, over_grid=True)
     rng = np.random.default_rng(8)
@@ -139,6 +141,7 @@ def test_integers_are_added_up_as_integers(backend: Any) -> None:
     assert np.array_equal(backend.host(result), wanted)
 
 
+@pytest.mark.slow
 def test_a_column_major_output_is_split_over_the_grid_too(backend: Any) -> None:
     config = TileConfig(1, 64, split_k=3, over_grid=True)
     a, b = small_integers((72, 200), 9), small_integers((200, 80), 10)

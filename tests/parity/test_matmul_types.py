@@ -47,6 +47,7 @@ def assert_close(got: Any, a: Any, b: Any, tolerance: float) -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 2)
 @pytest.mark.parametrize(
     ("a_name", "b_name", "output", "rows"),
     [
@@ -78,7 +79,7 @@ def test_float8_accumulation_of_one_sign_come_out_too_small(backend: Any) -> Non
         assert np.array_equal(got, truncated_matmul(a, b.T))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize(
     ("a_name", "b_name", "rows"),
     [("int8", "int8", 150), ("int8", "uint8", 20), ("uint8", "uint8", 150)],
@@ -99,7 +100,7 @@ def test_integers_are_exact(backend: Any, a_name: str, b_name: str, rows: int) -
     assert np.array_equal(backend.host(whole), wanted)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("rows", [20, 150])
 def test_tf32_rounds_to_nearest(backend: Any, rows: int) -> None:
     a, b = normal((rows, 100), "float32", 4), normal((100, 70), "float32", 5)
@@ -117,7 +118,7 @@ def to_tf32(values: Any) -> Any:
     return rounded.astype(np.uint32).view(np.float32)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize(("name", "depth"), [("float8_e4m3fn", 77), ("int8", 64)])
 def test_what_is_not_contiguous_along_k_is_copied(backend: Any, name: str, depth: int) -> None:
     rng = np.random.default_rng(6)
@@ -134,6 +135,7 @@ def test_what_is_not_contiguous_along_k_is_copied(backend: Any, name: str, depth
         assert np.array_equal(backend.host(got), exact(a, b))
 
 
+@pytest.mark.slow
 def test_float8_with_an_epilogue(backend: Any) -> None:
     a, b = normal((150, 272), "float8_e4m3fn", 7), normal((272, 138), "float8_e4m3fn", 8)
     scales = [backend.array(np.array([scale], np.float32)) for scale in (0.5, 3)]
@@ -149,7 +151,7 @@ def test_float8_with_an_epilogue(backend: Any) -> None:
     assert (np.abs(got.astype(np.float64) - wanted) <= 2**-9 * 1.5 * sizes + 2**-8 * wanted).all()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("scale", [1e30, 1e-30])
 def test_scales_that_fit_in_float32_together(backend: Any, scale: float) -> None:
     """Two of the three factors do not."""

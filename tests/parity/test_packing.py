@@ -32,6 +32,7 @@ def poisoned(backend: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.on_the_cpu(0, 1, 2, 3, 5, 10, 15)
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_packing_keeps_rows_and_leaves_the_rows_after_them(
@@ -50,6 +51,7 @@ def test_packing_keeps_rows_and_leaves_the_rows_after_them(
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.on_the_cpu(0, 1, 2, 3, 5, 10, 15)
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_spreading_out_fills_zeros_though_the_neighbours_are_nan(
@@ -72,6 +74,7 @@ def test_spreading_out_fills_zeros_though_the_neighbours_are_nan(
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 4, 5, 6)
 @pytest.mark.parametrize(
     "dtype", ["uint8", "int8", "float8_e4m3fn", "int16", "bfloat16", "float32", "int64", "float64"]
 )
@@ -104,6 +107,7 @@ def test_windows_of_larger_arrays_touch_nothing_outside_them(backend: Any) -> No
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 2, 3, 5)
 @pytest.mark.parametrize("batch", [1, 31, 32, 33, 100, 1025])
 def test_a_block_finds_its_sequence_in_batches_of_any_size(backend: Any, batch: int) -> None:
     lengths = np.random.default_rng(batch).integers(0, 4, batch)

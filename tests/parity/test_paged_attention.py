@@ -64,6 +64,7 @@ def check_pages(
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 3, 4, 6)
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("size", KINDS)
 def test_random_pages(backend: Any, size: int, number: int) -> None:
@@ -73,6 +74,7 @@ def test_random_pages(backend: Any, size: int, number: int) -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1, 2)
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("size", [16, 64])
 def test_keys_in_random_pages_are_split(backend: Any, size: int, number: int) -> None:
@@ -89,6 +91,7 @@ DECODE = replace(PLAIN, queries=(1, 4, 0, 2, 1), keys=(643, 131, 7, 0, 64))
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 3)
 @pytest.mark.parametrize("size", [16, 64])
 @pytest.mark.parametrize("splits", [2, 7])
 def test_decode_makes_no_work_list(backend: Any, size: int, splits: int) -> None:
@@ -127,26 +130,22 @@ def test_one_page(backend: Any) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("wrong", [-1, "the number of pages"])
-@pytest.mark.parametrize("problem", [PLAIN, DECODE], ids=["listed", "decode"])
-def test_wrong_pages_are_reported(problem: Problem, wrong: Any) -> None:
-    with tile_configs(in_splits(3, consumers=1)) if problem is DECODE else nullcontext():
-        check_wrong_pages(problem, wrong)
+@pytest.mark.parametrize("is_decode", [False, True], ids=["listed", "decode"])
+def test_wrong_pages_are_reported(is_decode: bool) -> None:
+    with tile_configs(in_splits(3, consumers=1)) if is_decode else nullcontext():
+        check_wrong_pages(DECODE if is_decode else PLAIN, has_too_many=is_decode)
 
 
-def check_wrong_pages(problem: Problem, wrong: Any) -> None:
+def check_wrong_pages(problem: Problem, *, has_too_many: bool) -> None:
     """A sequence with a wrong page is reported and left out."""
     pages = paged_from(problem, 64)
     table = pages.table.copy()
-    table[1, 2] = len(pages.k) if wrong == "the number of pages" else wrong
+    table[1, 2] = len(pages.k) if has_too_many else -1
     queries, keys = sums_of(problem)
     q = problem.packed(queries[-1], problem.heads, 0)
     out = poisoned(q)
     given = (q, pages.k, pages.v, queries, keys)
-    options: dict[str, Any] = {
-        "out": out,
-        "return_lse": True,
-    }  # as above, so that no kernel is built
+    options: dict[str, Any] = {"out": out, "return_lse": True}  # as above: no kernel is built
 
     with pytest.raises(ArgumentError, match=r"about sequence 1: .* or has pages in page_table"):
         ops.varlen_attention(*given, page_table=table, **options)

@@ -28,6 +28,7 @@ BATCHES = 300
 BOTH = (FORMS[1], FORMS[4], FORMS[6])
 
 
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("form", BOTH, ids=str)
 def test_random_batches_move_and_nothing_else_does(backend: Any, form: Form) -> None:
     assert wrong_words(form, BATCHES, backend.module, seed=1) == 0
@@ -83,6 +84,7 @@ def in_shared(form: Form, tile: Any) -> Any:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("form", BOTH, ids=str)
 def test_a_load_fills_zeros_beyond_the_end_though_the_neighbours_are_nan(
     backend: Any, form: Form

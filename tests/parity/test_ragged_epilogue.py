@@ -82,6 +82,7 @@ def fill(backend: Any, make: Any, text: tuple[str, str], width: int, index: type
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 3, 4)
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize(("swizzle", "width"), [("none", 40), ("32B", 64), ("128B", 128)])
 def test_elements_lie_where_tile_offset_says(

@@ -99,6 +99,7 @@ def copied(backend: Any, rows: int, source: str = COPY, *, debug: bool = False) 
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 3, 5, 8)
 @pytest.mark.parametrize("rows", [1, 32, 33, 95, 200, 705])
 @pytest.mark.parametrize("debug", [False, True], ids=["release", "debug"])
 def test_tiles_copied_through_a_ring(backend: Any, rows: int, debug: bool) -> None:
@@ -120,7 +121,7 @@ def test_the_timeline_names_the_stages_of_the_ring() -> None:
 
 def test_the_copy_is_right_in_any_order() -> None:
     rng = np.random.default_rng(0)
-    for policy, seed in itertools.product(SEEDED, range(8)):
+    for policy, seed in itertools.product(SEEDED, range(3)):
         with emulate.scheduled(policy, seed=seed):
             got, wanted = copied(Emulate(), int(rng.integers(1, 400)))
 
@@ -274,6 +275,7 @@ SHAPES = ((1, 1, 8), (129, 65, 72), (300, 200, 328), (520, 72, 1032))
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(1, 4, 11, 13)
 @pytest.mark.parametrize("ctas", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("stages", [2, 3])
@@ -289,7 +291,7 @@ def test_a_gemm_through_a_ring(
 
 def test_the_multicast_gemm_is_right_in_any_order() -> None:
     rng = np.random.default_rng(0)
-    for policy, seed in itertools.product(SEEDED, range(4)):
+    for policy, seed in itertools.product(SEEDED, range(2)):
         m, n, k = (int(rng.integers(1, limit)) for limit in (500, 200, 50))
         with emulate.scheduled(policy, seed=seed):
             got, wanted = multiplied(Emulate(), (m, n, 8 * k), ctas=2)

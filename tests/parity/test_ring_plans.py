@@ -93,7 +93,9 @@ def tiles(backend: Any, swizzle: Swizzle) -> dict[str, Any]:
     }
 
 
+# On the CPU each form once, and each swizzle and number of stages with three of them.
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 3, 7, 11, 14, 22)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("swizzle", [Swizzle.NONE, Swizzle.B128], ids=str)
 @pytest.mark.parametrize("stages", [2, 5])

@@ -140,6 +140,7 @@ def multiply(
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1, 3, 5, 6)
 @pytest.mark.parametrize(
     ("config", "transposed"),
     [
@@ -166,6 +167,7 @@ def test_every_tile_config_is_exact_and_keeps_to_its_output(
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1, 2)
 @pytest.mark.parametrize(
     ("shape", "columns", "output"),
     [
@@ -301,7 +303,6 @@ def given(**changes: Any) -> dict[str, Any]:
 F32 = np.float32
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -311,7 +312,11 @@ F32 = np.float32
         ({"b": np.zeros((256, 300), np.uint8)}, ArrayTypeError, "b holds uint8.*pass b_dtype"),
         ({"scale_a": np.zeros((8, 2))}, ArrayTypeError, "scale_a holds float64.*float32"),
         ({"scale_a": np.zeros((2, 8), F32)}, ArgumentError, r"scale_a.shape.*Pass shape \(8, 2\)"),
-        ({"scale_a": np.zeros((8, 1), F32)}, ArgumentError, r"scale_a.shape.*Pass shape \(8, 2\)"),
+        (
+            {"scale_a": np.zeros((1, 1), F32), "scale_b": np.zeros((1, 1), F32)},
+            ArgumentError,
+            r"(?s)scale_a.shape.*scale_b.shape",
+        ),
         (
             {"scale_b": np.zeros((3, 2), F32)},
             ArgumentError,
@@ -334,16 +339,6 @@ def test_operands_that_do_not_fit_are_refused(
 
     with pytest.raises(error, match=message):
         ops.scaled_matmul(**arguments)
-
-
-def test_every_wrong_shape_is_named_at_once() -> None:
-    wrong = np.zeros((1, 1), F32)
-
-    with pytest.raises(ArgumentError) as refused:
-        ops.scaled_matmul(**given(scale_a=wrong, scale_b=wrong))
-
-    assert "scale_a.shape" in str(refused.value)
-    assert "scale_b.shape" in str(refused.value)
 
 
 def test_an_output_over_an_operand_is_refused() -> None:

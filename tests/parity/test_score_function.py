@@ -170,6 +170,7 @@ def problem(lengths: tuple[int, ...], heads: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("lengths", [(70, 1, 200), (64, 64, 128), (33,)])
 def test_alibi_and_a_document_mask(backend: Any, lengths: tuple[int, ...]) -> None:
     inputs, documents = problem(lengths, heads=3)

@@ -48,6 +48,7 @@ def load_folded(backend: Any, swizzle: Swizzle, fold_chunks: int) -> tuple[Any, 
     return tile, backend.host(images)
 
 
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize(("swizzle", "fold"), FOLDS)
 def test_folding_moves_the_same_bytes(backend: Any, swizzle: Swizzle, fold: int) -> None:
     whole = memory((ROWS + 9) * HEADS * DEPTH)
@@ -80,6 +81,7 @@ def load_atoms(backend: Any, swizzle: Swizzle) -> Any:
     return backend.host(images)
 
 
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("swizzle", [Swizzle.B128, Swizzle.B32])
 def test_row_major_atoms(backend: Any, swizzle: Swizzle) -> None:
     array = memory(24 * HEADS * DEPTH).reshape(24, HEADS, DEPTH)

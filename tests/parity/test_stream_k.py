@@ -32,7 +32,8 @@ LAUNCHES = {
 SEEDED: tuple[Any, ...] = ("random", "adversarial")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(0, 4, 7, 8, 9)
 @pytest.mark.parametrize("case", LAUNCHES)
 def test_a_gemm_is_right_and_leaves_its_flags_zero(backend: Any, case: str) -> None:
     assert launch(backend, LAUNCHES[case], times=2).are_right()
@@ -48,17 +49,17 @@ SMALL = {
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", SMALL)
 def test_a_gemm_is_right_in_any_order_and_races_with_nothing(case: str) -> None:
-    for policy, seed in (("round_robin", 0), *itertools.product(SEEDED, range(2))):
-        with emulate.scheduled(policy, seed=seed, races=True):
+    for policy in ("round_robin", *SEEDED):
+        with emulate.scheduled(policy, races=True):
             found = launch(Emulate(), SMALL[case], times=2)
 
-        assert found.are_right(), (policy, seed)
+        assert found.are_right(), policy
 
 
 def test_every_order_gives_the_same_bits() -> None:
     given = replace(SMALL["three CTAs to a tile"], exact=False)
     found = []
-    for policy, seed in itertools.product(SEEDED, range(3)):
+    for policy, seed in itertools.product(SEEDED, range(2)):
         with emulate.scheduled(policy, seed=seed):
             found.append(launch(Emulate(), given, times=2))
 
@@ -151,14 +152,14 @@ def check_report(defect: Defect, source: str, policy: Any) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("policy", ["round_robin", *SEEDED])
+@pytest.mark.parametrize("policy", ["round_robin", "adversarial"])
 @pytest.mark.parametrize("misuse", MISUSES, ids=lambda misuse: misuse.name)
 def test_a_misuse_is_reported(misuse: Defect, policy: Any) -> None:
     check_report(misuse, SOURCE, policy)
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("policy", ["round_robin", *SEEDED])
+@pytest.mark.parametrize("policy", ["round_robin", "adversarial"])
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_of_the_reduction_is_reported(defect: Defect, policy: Any) -> None:
     check_report(defect, with_own_class(), policy)

@@ -181,6 +181,7 @@ def test_an_address(backend: Any, in_shared: bool) -> None:
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(1, 4, 9)
 @BOTH
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 def test_extents_and_strides_of_every_rank(backend: Any, in_shared: bool, rank: int) -> None:
@@ -219,6 +220,7 @@ def test_one_extent(backend: Any, in_shared: bool) -> None:
 
 # Upstream does not offer this: the box after the edit.
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 3, 4, 7)
 @BOTH
 @pytest.mark.parametrize(
     ("field", "side", "rows", "oracle"),

@@ -178,6 +178,7 @@ def load(
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.on_the_cpu(5, 8, 21)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_loads(backend: Any, case: Case) -> None:
     memory = case.memory()
@@ -227,6 +228,7 @@ def store(
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.on_the_cpu(3, 8, 18)
 @pytest.mark.parametrize("case", STORED, ids=str)
 def test_stores(backend: Any, case: Case) -> None:
     wanted = np.full_like(case.memory(), POISON)
@@ -304,6 +306,7 @@ def reduce(backend: Any, case: Case, op: ReduceOp) -> tuple[Any, Any]:
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 5)
 @pytest.mark.parametrize(("case", "ops"), REDUCED, ids=lambda value: str(value)[:40])
 def test_reductions(backend: Any, case: Case, ops: tuple[ReduceOp, ...]) -> None:
     for op in ops:

@@ -104,6 +104,7 @@ def address(array: Any) -> int:
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 3, 4, 7, 8)
 @pytest.mark.parametrize("held", [False, True], ids=["parameters", "in-memory"])
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 def test_a_box_through_raw_maps(backend: Any, rank: int, held: bool) -> None:

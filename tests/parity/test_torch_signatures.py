@@ -98,8 +98,7 @@ def test_varlen_attention_has_gradients_as_an_operator() -> None:
         near(one, other)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("needing", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+@pytest.mark.parametrize("needing", [(1,), (0, 2)])
 def test_only_what_requires_grad_gets_one(needing: tuple[int, ...]) -> None:
     calls: tuple[Callable[..., Any], ...] = (
         torch.ops.tmaasync.attention,
@@ -244,7 +243,7 @@ def test_autocast_casts_float32(device: str) -> None:
             assert grad.dtype == torch.float32
 
 
-@pytest.mark.parametrize("is_dynamic", [None, False, True])
+@pytest.mark.parametrize("is_dynamic", [None, True])
 def test_compiled_code_has_the_same_values_and_gradients(is_dynamic: bool | None) -> None:
     def call(x: Any, weight: Any) -> Any:
         hidden = torch.ops.tmaasync.matmul(x, weight).view(1, -1, 2, 16)
@@ -363,16 +362,13 @@ def test_threads_have_their_own_gradients() -> None:
     assert all(one.shape == a.shape and one.isfinite().all() for one in found)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ["matmul", "grouped_matmul", "attention", "varlen_attention"])
+@pytest.mark.parametrize("name", ["grouped_matmul", "attention"])
 def test_several_gradients_at_once_are_refused_in_one_way(name: str) -> None:
     x = draw(8, 1, 16).requires_grad_()
-    ends = torch.tensor([0, 8], dtype=torch.int32)
+    ends = torch.tensor([8], dtype=torch.int32)
     call: Callable[[Any], Any] = {
-        "matmul": lambda x: tma.matmul(x[:, 0], x[:, 0].mT),
-        "grouped_matmul": lambda x: tma.grouped_matmul(x[:, 0], x[:, 0].mT[None], ends[1:]),
+        "grouped_matmul": lambda x: tma.grouped_matmul(x[:, 0], x[:, 0].mT[None], ends),
         "attention": lambda x: tma.attention(x[None], x[None], x[None]),
-        "varlen_attention": lambda x: tma.varlen_attention(x, x, x, ends, max_seqlen_q=8),
     }[name]
     out = call(x)
 

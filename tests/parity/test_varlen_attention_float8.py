@@ -136,25 +136,14 @@ def check(
 
 
 # On the CPU, where each pair is a build, every value once; on a GPU every pair.
-def on_a_gpu(*values: Any) -> Any:
-    return pytest.param(*values, marks=pytest.mark.gpu)
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1, 6)
 @pytest.mark.parametrize(
-    ("mask", "out_type"),
-    [
-        (Mask(), "bfloat16"),
-        (Mask(True), "float16"),
-        (Mask("top_left"), "float16"),
-        (Mask(window=(40, 90)), "bfloat16"),
-        on_a_gpu(Mask(), "float16"),
-        on_a_gpu(Mask(True), "bfloat16"),
-        on_a_gpu(Mask("top_left"), "bfloat16"),
-        on_a_gpu(Mask(window=(40, 90)), "float16"),
-    ],
-    ids=str,
+    "mask", [Mask(), Mask(True), Mask("top_left"), Mask(window=(40, 90))], ids=str
 )
+@pytest.mark.parametrize("out_type", ["bfloat16", "float16"])
 def test_lengths_and_masks(backend: Any, mask: Mask, out_type: str) -> None:
     """Every length of queries with every length of keys."""
     rotations = range(len(LENGTHS)) if mask == Mask(True) else (0, 2)
@@ -165,18 +154,9 @@ def test_lengths_and_masks(backend: Any, mask: Mask, out_type: str) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("size", "mask"),
-    [
-        (16, Mask(True)),
-        (64, Mask()),
-        (256, Mask(True)),
-        on_a_gpu(16, Mask()),
-        on_a_gpu(64, Mask(True)),
-        on_a_gpu(256, Mask()),
-    ],
-    ids=str,
-)
+@pytest.mark.on_the_cpu(1, 2)
+@pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=str)
+@pytest.mark.parametrize("size", [16, 64, 256])
 def test_pages(backend: Any, size: int, mask: Mask) -> None:
     """Pages that sequences share, NaN in rows that none of them has, and wild entries after."""
     problem = replace(PLAIN, queries=(3, 67, 0, 5, 1), keys=(129, 300, 7, 0, 128), mask=mask)
@@ -185,6 +165,7 @@ def test_pages(backend: Any, size: int, mask: Mask) -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("page_size", [0, 16])
 def test_keys_are_split(backend: Any, page_size: int) -> None:
     problem = replace(PLAIN, queries=(1, 3, 0, 1, 2), keys=(700, 129, 5, 0, 1000), mask=Mask(True))
@@ -194,9 +175,9 @@ def test_keys_are_split(backend: Any, page_size: int) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("page_size", "splits"), [(0, 1), (64, 3), on_a_gpu(0, 3), on_a_gpu(64, 1)]
-)
+@pytest.mark.on_the_cpu(3)
+@pytest.mark.parametrize("page_size", [0, 64])
+@pytest.mark.parametrize("splits", [1, 3])
 def test_keys_whose_weight_float8_rounds_to_0_are_not_in_the_divisor(
     backend: Any, page_size: int, splits: int
 ) -> None:
@@ -235,23 +216,16 @@ def test_keys_whose_weight_float8_rounds_to_0_are_not_in_the_divisor(
     assert (backend.host(out) == 1).all()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
+@pytest.mark.on_the_cpu(0, 11)
 @pytest.mark.parametrize(
-    ("consumers", "block_n", "head_dim", "page_size"),
+    ("consumers", "block_n", "head_dim"),
     [
-        (3, 128, 64, 64),
-        (2, 128, 128, 0),
-        (2, 64, 256, 64),
-        on_a_gpu(3, 128, 64, 0),
-        on_a_gpu(2, 128, 128, 64),
-        on_a_gpu(2, 64, 256, 0),
-        *(
-            on_a_gpu(*config, page_size)
-            for config in ((3, 128, 128), (1, 128, 80), (2, 128, 192), (1, 64, 256))
-            for page_size in (0, 64)
-        ),
+        *((2, 128, 128), (3, 128, 64), (3, 128, 128)),
+        *((1, 128, 80), (2, 128, 192), (2, 64, 256), (1, 64, 256)),
     ],
 )
+@pytest.mark.parametrize("page_size", [0, 64])
 def test_tile_configs(
     backend: Any, consumers: int, block_n: int, head_dim: int, page_size: int
 ) -> None:
@@ -272,16 +246,15 @@ def test_scales_are_of_all_or_of_a_head_of_a_sequence(backend: Any) -> None:
         check(backend, PLAIN, paged_from(PLAIN, 64), scales=tuple(of_heads))
 
 
+@pytest.mark.slow
 def test_softcap(backend: Any) -> None:
     with one_config(1):
         check(backend, replace(PLAIN, softcap=3.0, mask=Mask(True)), scales=(2.0, None, 0.5))
 
 
-RANDOM = [0, 1, *(pytest.param(number, marks=pytest.mark.gpu) for number in range(2, 40))]
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("number", RANDOM)
+@pytest.mark.slow
+@pytest.mark.on_the_cpu(1)
+@pytest.mark.parametrize("number", range(40))
 def test_random_problems_with_the_config_of_the_cost_model(backend: Any, number: int) -> None:
     is_small = isinstance(backend, Emulate)
     problem = replace(draw(number, small=is_small), dtype=FLOAT8)
@@ -297,12 +270,10 @@ def test_random_problems_with_the_config_of_the_cost_model(backend: Any, number:
     assert all(config.transposes_v for config in configs)
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("mask", "page_size"),
-    [(Mask(), 16), (Mask(True), 0), on_a_gpu(Mask(), 0), on_a_gpu(Mask(True), 16)],
-    ids=str,
-)
+@pytest.mark.slow
+@pytest.mark.on_the_cpu(3)
+@pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=str)
+@pytest.mark.parametrize("page_size", [0, 16])
 def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask, page_size: int) -> None:
     """At most 8 rows of a tile are queries: the softmax leaves out the other row of a thread."""
     problem = replace(PLAIN, queries=(1, 1, 0), keys=(4000, 1100, 5), heads=8, kv_heads=1)
@@ -314,17 +285,9 @@ def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask, page_siz
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("queries", "heads", "few", "softcap"),
-    [
-        (8, 1, True, None),
-        (9, 1, False, 3.0),
-        (2, 4, True, 3.0),
-        on_a_gpu(8, 1, True, 3.0),
-        on_a_gpu(9, 1, False, None),
-        on_a_gpu(2, 4, True, None),
-    ],
-)
+@pytest.mark.on_the_cpu(1, 5)
+@pytest.mark.parametrize(("queries", "heads", "few"), [(8, 1, True), (9, 1, False), (2, 4, True)])
+@pytest.mark.parametrize("softcap", [None, 3.0])
 def test_few_rows_of_short_keys(
     backend: Any, queries: int, heads: int, few: bool, softcap: float | None
 ) -> None:
@@ -378,30 +341,26 @@ def zeros(*shape: int, dtype: str = FLOAT8) -> Array:
     return np.zeros(shape, dtype_of(dtype))
 
 
-def test_scales_of_16_bits_are_refused() -> None:
-    q = zeros(3, 1, 16, dtype="float16")
-    with pytest.raises(ArgumentError, match="only float8_e4m3fn operands have scales"):
-        ops.varlen_attention(q, q, q, [0, 3], scales=(1, 1, 1))
+ROW, OTHER = zeros(3, 1, 16), zeros(3, 1, 16, dtype="float8_e5m2")
 
 
-def test_scales_have_an_element_for_each_sequence_and_head() -> None:
-    q = zeros(3, 1, 16)
-    wrong = np.ones((2, 1), np.float32)
-    with pytest.raises(ArgumentError, match=r"scales\[1\].shape is \(2, 1\).* 1 x 1"):
-        ops.varlen_attention(q, q, q, [0, 3], scales=(1, wrong, 1))
-
-
-def test_types_that_are_not_multiplied_are_refused() -> None:
-    q, other = zeros(3, 1, 16), zeros(3, 1, 16, dtype="float8_e5m2")
-    with pytest.raises(ArrayTypeError, match="float8_e5m2"):
-        ops.varlen_attention(other, other, other, [0, 3])
-    with pytest.raises(ArrayTypeError, match="one type"):
-        ops.varlen_attention(q, zeros(3, 1, 16, dtype="float16"), q, [0, 3])
-    with pytest.raises(ArrayTypeError, match="bfloat16 or float16"):
-        ops.varlen_attention(q, q, q, [0, 3], out=zeros(3, 1, 16, dtype="float32"))
-
-
-def test_head_dims_are_multiples_of_16() -> None:
-    q = zeros(3, 1, 24)
-    with pytest.raises(ArgumentError, match="a multiple of 16 columns"):
-        ops.varlen_attention(q, q, q, [0, 3])
+@pytest.mark.parametrize(
+    ("operands", "options", "error", "said"),
+    [
+        ((zeros(3, 1, 16, dtype="float16"),) * 3, {"scales": (1, 1, 1)}, ArgumentError,
+         "only float8_e4m3fn operands have scales"),
+        ((ROW,) * 3, {"scales": (1, np.ones((2, 1), np.float32), 1)}, ArgumentError,
+         r"scales\[1\].shape is \(2, 1\).* 1 x 1"),
+        ((OTHER,) * 3, {}, ArrayTypeError, "float8_e5m2"),
+        ((ROW, zeros(3, 1, 16, dtype="float16"), ROW), {}, ArrayTypeError, "one type"),
+        ((ROW,) * 3, {"out": zeros(3, 1, 16, dtype="float32")}, ArrayTypeError,
+         "bfloat16 or float16"),
+        ((zeros(3, 1, 24),) * 3, {}, ArgumentError, "a multiple of 16 columns"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(
+    operands: tuple[Array, ...], options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    q, k, v = operands
+    with pytest.raises(error, match=said):
+        ops.varlen_attention(q, k, v, [0, 3], **options)

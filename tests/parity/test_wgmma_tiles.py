@@ -150,7 +150,7 @@ def check_tile(backend: Any, layout: Layout) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["emulate"], indirect=True)
-@pytest.mark.parametrize("layout", ON_BOTH + ON_CHIP, ids=str)
+@pytest.mark.parametrize("layout", ON_BOTH, ids=str)
 def test_tiles_compile_clean_for_the_chip(backend: Any, layout: Layout) -> None:
     a, b, depth = drawn(layout)
     tiles = make_tiles(backend, layout, a, b, carried((len(a), len(b)), layout), depth)

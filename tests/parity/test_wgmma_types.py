@@ -38,7 +38,9 @@ def is_exact(backend: Any, kernel: Kernel, which: int, problem: Problem) -> bool
 @pytest.mark.slow
 @ON_CPU
 def test_small_integers_are_multiplied_exactly_on_the_cpu(backend: Any) -> None:
-    assert wrong_cases(backend, matmuls.kernel_on_cpu(), matmuls.some_cases()) == []
+    cases = matmuls.some_cases()
+
+    assert wrong_cases(backend, matmuls.kernel_of(cases, is_inline=False), cases) == []
 
 
 @pytest.mark.sampled(1)
@@ -59,27 +61,12 @@ def test_small_integers_are_multiplied_exactly_on_the_chip(
     assert list(wrong) == []
 
 
-def test_the_selection_for_the_cpu_covers_what_it_should() -> None:
-    cases = matmuls.some_cases()
-    layouts = {
-        (one.form.itemsize, one.swizzle, one.a_is_k_major, one.b_is_k_major, one.a_in_registers)
-        for one in cases
-    }
-    negated = {(one.form.itemsize, one.scale_a, one.scale_b) for one in cases}
-
-    assert {one.form for one in cases} == set(MMA_FORMS)
-    assert len(layouts) == 4 * (8 + 2 + 2)
-    assert len(negated) == 3 * 4
-
-
 # --- operands that hold anything ------------------------------------------------------------------
 
 
 def value_kernel(backend: Any, one: Case) -> tuple[Kernel, int]:
-    if backend.module is np:
-        return matmuls.kernel_on_cpu(), matmuls.some_cases().index(one)
-    (kernel,) = matmuls.kernels((matmuls.value_cases(),), is_inline=True)
-    return kernel, matmuls.value_cases().index(one)
+    cases = matmuls.value_cases()
+    return matmuls.kernel_of(cases, is_inline=backend.module is not np), cases.index(one)
 
 
 def value_problem(one: Case, a: Array, b: Array) -> Problem:

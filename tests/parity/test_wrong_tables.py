@@ -111,7 +111,9 @@ def within(table: Sequence[int]) -> list[int]:
 SIDES = pytest.mark.parametrize("side", ["q", "k"])
 
 
+# On the CPU every table once, each option with several.
 @pytest.mark.sampled(3)
+@pytest.mark.on_the_cpu(0, 2, 4, 6, 8, 11, 13, 15, 17, 19)
 @TABLE
 @SIDES
 def test_varlen_attention(backend: Backend, table: tuple[int, ...], side: str) -> None:
@@ -170,7 +172,8 @@ def test_limits_near_2_31_leave_every_tile_a_bin(backend: Backend) -> None:
     assert backend.host(work_list)[:4].view(np.int32).tolist() == [1]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
+@pytest.mark.on_the_cpu(0, 4, 8, 11, 15, 19, 22, 26, 33, 37)
 @TABLE
 @SIDES
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -207,6 +210,7 @@ def test_the_attention_backward(
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.on_the_cpu(0, 3, 6, 9, 11, 14, 17, 22, 25, 28)
 @TABLE
 @pytest.mark.parametrize("max_length", [1, 48, ROWS])
 def test_ragged_store_and_load(backend: Backend, table: tuple[int, ...], max_length: int) -> None:

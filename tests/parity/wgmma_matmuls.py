@@ -136,17 +136,19 @@ _FLOAT_COLUMNS = (72, 40, 200)  # no integers have these
 
 @functools.cache
 def some_cases() -> tuple[Case, ...]:
-    """Every form twice or more; of every element size every arrangement with every swizzle."""
+    """Every form, and of every element size either operand's major side with every swizzle."""
     chosen: list[Case] = []
     for itemsize in (1, 2, 4):
         forms = [form for form in MMA_FORMS if form.itemsize == itemsize]
-        layouts = list(itertools.product(SWIZZLES, range(len(arrangements(forms[0])))))
-        for number in range(max(2 * len(forms), len(layouts))):
-            form = forms[number % len(forms)]
+        # A from registers, from shared memory, and both operands transposed.
+        places = (0, 4, 7) if forms[0].has_transposes else (0, 1)
+        layouts = list(itertools.product(SWIZZLES, places))
+        for number in range(max(len(forms), len(layouts))):
+            form = forms[(number + number // len(forms)) % len(forms)]
             columns = _COLUMNS if form.accumulator == "int32" else (*_COLUMNS, *_FLOAT_COLUMNS)
             width = columns[len(chosen) % len(columns)]
             chosen.append(case(form, width, *layouts[number % len(layouts)]))
-    return (*chosen, *value_cases())
+    return tuple(chosen)
 
 
 @functools.cache
@@ -199,9 +201,9 @@ def kernels(groups: tuple[tuple[Case, ...], ...], *, is_inline: bool) -> tuple[K
 
 
 @functools.cache
-def kernel_on_cpu() -> Kernel:
-    """All cases that the emulator runs: each build costs a second or more."""
-    return kernels((some_cases(),), is_inline=False)[0]
+def kernel_of(cases: tuple[Case, ...], *, is_inline: bool) -> Kernel:
+    """All these cases in one kernel."""
+    return kernels((cases,), is_inline=is_inline)[0]
 
 
 # --- problems -------------------------------------------------------------------------------------
