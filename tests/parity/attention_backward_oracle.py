@@ -73,11 +73,7 @@ def differentiate(
         of_ds = (rounding + _ARITHMETIC) * abs(ds) + p * (2 * rounding * of_delta + of_dp) + least
         places = ((0, head), (1, kv_head), (2, kv_head))
         values = (ds @ one_k * factor, ds.T @ one_q * factor, p.T @ one_do)
-        errors = (
-            of_ds @ abs(one_k) * factor,
-            of_ds.T @ abs(one_q) * factor,
-            of_p.T @ abs(one_do),
-        )
+        errors = (of_ds @ abs(one_k) * factor, of_ds.T @ abs(one_q) * factor, of_p.T @ abs(one_do))
         for (which, at), value, error in zip(places, values, errors, strict=True):
             sums[which][:, at] += value
             bounds[which][:, at] += error

@@ -78,10 +78,7 @@ CASES = {
         f"folded.async_copy({_CHUNKS}, {{32, 0, 0}});",
         "at[0] is 32; it must be a multiple of 64",
     ),
-    "a channel cut": (
-        "patches.prefetch({8, 0});",
-        "at[0] is 8; it must be a multiple of 32",
-    ),
+    "a channel cut": ("patches.prefetch({8, 0});", "at[0] is 8; it must be a multiple of 32"),
     "an element after the array": (
         "bulk.async_copy(shared.bytes.bulk, shared.full, 4096);",
         "element is 4096; it must be below 4096",
@@ -98,10 +95,7 @@ CASES = {
         "shared.empty.init(two - 2);",
         "count is 0; it must be at least 1",
     ),
-    "a phase that is no parity": (
-        "shared.full.wait(2);",
-        "phase is 2; it must be at most 1",
-    ),
+    "a phase that is no parity": ("shared.full.wait(2);", "phase is 2; it must be at most 1"),
     "a stage that is not": (_OF_PLACE % "2, 0, 0", "index is 2; it must be below 2"),
     "a named barrier that is not": (
         "NamedBarrier<32>{16}.arrive();",
@@ -116,10 +110,7 @@ CASES = {
         _EDIT % "replace_global_dim(two, 8)",
         "dim is 2; it must be below 2",
     ),
-    "an empty extent": (
-        _EDIT % "replace_global_dim(0, 0)",
-        "extent is 0; it must be at least 1",
-    ),
+    "an empty extent": (_EDIT % "replace_global_dim(0, 0)", "extent is 0; it must be at least 1"),
     "a stride off its unit": (
         _EDIT % "replace_global_stride(0, 1022)",
         "stride_bytes is 1022; it must be a multiple of 16",
@@ -132,10 +123,7 @@ CASES = {
         _EDIT % "replace_global_stride(1, 16)",
         "dim is 1; it must be below 1",
     ),
-    "a box too large": (
-        _EDIT % "replace_box_side(0, 257)",
-        "side is 257; it must be at most 256",
-    ),
+    "a box too large": (_EDIT % "replace_box_side(0, 257)", "side is 257; it must be at most 256"),
     "an element stride too long": (
         _EDIT % "replace_element_stride(0, 9)",
         "stride is 9; it must be at most 8",
@@ -182,10 +170,7 @@ CASES = {
         "whole.load(shared.bytes.whole, shared.full, {0, 57});",
         "at is 57; it must be at most 56",
     ),
-    "a loop off its access": (
-        "looped.load(shared.bytes.looped, {1, 0});",
-        "global is 0x",
-    ),
+    "a loop off its access": ("looped.load(shared.bytes.looped, {1, 0});", "global is 0x"),
     "a column that starts no chunk": (
         _COORDINATES % ("heads", "RaggedSequence{0, 5}, 0, 0, 32"),
         "column is 32; it must be a multiple of 64",

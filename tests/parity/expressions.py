@@ -23,12 +23,7 @@ _TYPES = {
 
 
 def evaluated(
-    backend: Any,
-    codes: Sequence[str],
-    arrays: Mapping[str, Any],
-    result: Any,
-    *,
-    prelude: str = "",
+    backend: Any, codes: Sequence[str], arrays: Mapping[str, Any], result: Any, *, prelude: str = ""
 ) -> Any:
     """Return one row of results for each expression.
 

@@ -9,17 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "BF16",
-    "E4M3",
-    "E5M2",
-    "F16",
-    "F32",
-    "TF32",
-    "Format",
-    "each",
-    "signed",
-]
+__all__ = ["BF16", "E4M3", "E5M2", "F16", "F32", "TF32", "Format", "each", "signed"]
 
 
 class Format:

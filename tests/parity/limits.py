@@ -17,13 +17,7 @@ from tmaasync import Kernel, ops
 from tmaasync._source.paths import kernels_dir
 from tmaasync.ops._extents import MAX_EXTENT
 
-__all__ = [
-    "MAX_EXTENT",
-    "check_masks",
-    "check_numbers",
-    "check_scales",
-    "check_stream_k",
-]
+__all__ = ["MAX_EXTENT", "check_masks", "check_numbers", "check_scales", "check_stream_k"]
 
 FEW = 300
 SPLITS = 66

@@ -30,11 +30,7 @@ class Problem:
     @property
     def options(self) -> dict[str, Any]:
         """Arguments by their names."""
-        return {
-            "causal": self.mask.causal,
-            "window": self.mask.window,
-            "softcap": self.softcap,
-        }
+        return {"causal": self.mask.causal, "window": self.mask.window, "softcap": self.softcap}
 
     def packed(self, rows: int, heads: int, seed: int) -> Array:
         rng = np.random.default_rng((self.number, seed))

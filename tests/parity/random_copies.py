@@ -181,15 +181,7 @@ def run(one: Case, arrays: Any, encode: Any) -> str:
     kernel(one.spec.rank, one.operation, int(one.reduce_op))(
         1,
         64,
-        (
-            encode(spec),
-            place,
-            image,
-            memory,
-            np.uint32(one.box_bytes),
-            np.uint32(0),
-            completed,
-        ),
+        (encode(spec), place, image, memory, np.uint32(one.box_bytes), np.uint32(0), completed),
     )
     return digest(host(image), host(memory), int(host(completed)[0]))
 

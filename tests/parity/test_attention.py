@@ -311,12 +311,12 @@ def test_a_row_has_more_splits_than_a_warp_lanes(
     backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_sms(monkeypatch, 70)
-    config = TileConfig(64, 1, 128, heads_per_tile=4, stream_k=True)
-    keys = 70 * 128 - 5
-    schedule = stream_k_schedule(Sizes(3, keys, 4, 4, 1, 64), config, 70)
+    config = TileConfig(64, 1, 32, heads_per_tile=2, stream_k=True)
+    keys = 180 * 32 - 5
+    schedule = stream_k_schedule(Sizes(3, keys, 2, 2, 1, 64), config, 70)
     assert schedule.splits["splits"].tolist() == [schedule.partials]
     assert schedule.partials > 32
-    q, k, v = normal(1, 3, 4, 64), *(normal(1, keys, 1, 64, seed=i) for i in (1, 2))
+    q, k, v = normal(1, 3, 2, 64), *(normal(1, keys, 1, 64, seed=i) for i in (1, 2))
 
     with tile_configs(lambda _: config):
         check(backend, q, k, v, Mask())

@@ -37,10 +37,7 @@ def few_builds(shape: TileShape | None = None, cluster: int = 1) -> AbstractCont
         throughput = tile_shapes(config.head_dim, Variant(), element_bytes=1)
         chosen = shape or max(throughput, key=throughput.__getitem__)
         return TileConfig(
-            *(config.head_dim, *chosen),
-            cluster=cluster,
-            stream_k=config.stream_k,
-            element_bytes=1,
+            *(config.head_dim, *chosen), cluster=cluster, stream_k=config.stream_k, element_bytes=1
         )
 
     return tile_configs(choose)

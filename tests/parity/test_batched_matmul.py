@@ -31,14 +31,7 @@ def stored(backend: Any, matrices: Array, layout: str) -> Any:
 
 @pytest.mark.sampled(1)
 @pytest.mark.on_the_cpu(0, 1)
-@pytest.mark.parametrize(
-    ("m", "n", "layout"),
-    [
-        (150, 72, "nt"),
-        (9, 200, "tn"),
-        (150, 72, "tt"),
-    ],
-)
+@pytest.mark.parametrize(("m", "n", "layout"), [(150, 72, "nt"), (9, 200, "tn"), (150, 72, "tt")])
 def test_batches_in_every_layout(backend: Any, m: int, n: int, layout: str) -> None:
     """NaN around every matrix of the operands and of the output, which stays there."""
     a, b = integers(3, m, 72, seed=1), integers(3, 72, n, seed=2)
@@ -61,15 +54,7 @@ def test_batches_in_every_layout(backend: Any, m: int, n: int, layout: str) -> N
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        ((), (3,)),
-        ((1,), (1,)),
-        ((0,), (0,)),
-        ((3,), (1,)),
-    ],
-)
+@pytest.mark.parametrize(("left", "right"), [((), (3,)), ((1,), (1,)), ((0,), (0,)), ((3,), (1,))])
 def test_one_matrix_goes_with_a_batch(
     backend: Any, left: tuple[int, ...], right: tuple[int, ...]
 ) -> None:

@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 from parity.test_tiles import COMBINE
 
-from tmaasync import (
-    EmulatedDeadlock,
-    EmulatedFault,
-    EmulatedRace,
-    Kernel,
-    ReduceOp,
-    emulate,
-)
+from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, ReduceOp, emulate
 
 # One build for all defects: each is a value of `defect`.
 PUSH = """

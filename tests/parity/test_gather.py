@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 from parity.tile_oracle import loaded
 
-from tmaasync import (
-    Kernel,
-    L2Promotion,
-    Swizzle,
-    create_tma_tile_gather4,
-)
+from tmaasync import Kernel, L2Promotion, Swizzle, create_tma_tile_gather4
 
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>

@@ -110,13 +110,7 @@ def test_a_neighbours_nan_stays_with_the_neighbour(backend: Any) -> None:
     assert np.isnan(got[75:]).all()
 
 
-@pytest.mark.parametrize(
-    ("rows", "output"),
-    [
-        (3, "bfloat16"),
-        (100, "float32"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "output"), [(3, "bfloat16"), (100, "float32")])
 def test_few_rows_and_many_with_offsets_anywhere(backend: Any, rows: int, output: str) -> None:
     ends = [rows, rows, 2 * rows + 1, 3 * rows]
     a, b = integers(3 * rows + 2, 64, seed=5), integers(4, 64, 72, seed=6)

@@ -11,17 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity.inline_ptx_oracle import (
-    BF16,
-    E4M3,
-    E5M2,
-    F16,
-    F32,
-    TF32,
-    Format,
-    each,
-    signed,
-)
+from parity.inline_ptx_oracle import BF16, E4M3, E5M2, F16, F32, TF32, Format, each, signed
 
 from tmaasync import Kernel
 
@@ -284,8 +274,7 @@ INTEGERS: dict[str, Any] = {
     # the condition code in between.
     "{ .reg .b32 l, m, h; add.cc.u32 l, {a}, {b}; addc.cc.u32 m, {b}, {c}; addc.u32 h, {c}, {a};\n"
     " sub.cc.u32 l, l, {c}; subc.cc.u32 m, m, {a}; subc.u32 %0, h, {b}; }": each(
-        lambda a, b, c: (wide(c, b, a) + wide(a, c, b) - wide(b, a, c)) >> 64,
-        *(A, B, C),
+        lambda a, b, c: (wide(c, b, a) + wide(a, c, b) - wide(b, a, c)) >> 64, *(A, B, C)
     ),
     "{ .reg .b32 l, m; mad.lo.cc.u32 l, {a}, {b}, {c}; madc.hi.cc.u32 m, {a}, {b}, {c};\n"
     " addc.u32 %0, m, 0; }": each(

@@ -93,9 +93,7 @@ def test_mma_sync_equals_numpy(backend: Any, index: int) -> None:
     out = backend.array(np.full((16, 8), 99, form.out).view(np.uint32))
 
     kernel(f"multiply_{index}")(
-        1,
-        32,
-        (backend.array(a.view(np.uint32)), backend.array(b.view(np.uint32)), out),
+        1, 32, (backend.array(a.view(np.uint32)), backend.array(b.view(np.uint32)), out)
     )
 
     wanted = a.astype(np.int64) @ b.astype(np.int64).T

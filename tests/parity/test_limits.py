@@ -126,28 +126,16 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ops.k_grouped_matmul(repeated((8, TOO_MANY)), repeated((TOO_MANY, 8)), [TOO_MANY]),
         "T",
     ),
-    "pixels": (
-        lambda: ops.conv2d(repeated((TOO_MANY, 1, 1, 8)), few(8, 1, 1, 8)),
-        "output_pixels",
-    ),
+    "pixels": (lambda: ops.conv2d(repeated((TOO_MANY, 1, 1, 8)), few(8, 1, 1, 8)), "output_pixels"),
     "rows without a depth": (lambda: ops.matmul(repeated((TOO_MANY, 0)), few(0, 8)), "M"),
     "rows of a copy": (lambda: ops.copy(repeated((TOO_MANY, 8, 16))[:, ::2]), "side 0"),
     "keys": (
         lambda: ops.attention(few(1, 1, 1, 8), *[repeated((1, TOO_MANY - 1, 1, 8))] * 2),
         r"q\.shape\[1\] \+ k\.shape\[1\]",
     ),
-    "packed keys": (
-        lambda: packed(TOO_MANY - 1),
-        r"q\.shape\[0\] \+ k\.shape\[0\]",
-    ),
-    "entries of a batch": (
-        lambda: ops.attention(*[repeated((TOO_MANY, 1, 1, 8))] * 3),
-        "tiles",
-    ),
-    "queries of a gradient": (
-        lambda: backward(TOO_MANY - 1, 1),
-        r"q\.shape\[1\] \+ k\.shape\[1\]",
-    ),
+    "packed keys": (lambda: packed(TOO_MANY - 1), r"q\.shape\[0\] \+ k\.shape\[0\]"),
+    "entries of a batch": (lambda: ops.attention(*[repeated((TOO_MANY, 1, 1, 8))] * 3), "tiles"),
+    "queries of a gradient": (lambda: backward(TOO_MANY - 1, 1), r"q\.shape\[1\] \+ k\.shape\[1\]"),
 }
 
 

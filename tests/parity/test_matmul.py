@@ -29,12 +29,7 @@ def normal(rows: int, columns: int, dtype: str, seed: int) -> Any:
 
 
 def multiply(
-    backend: Any,
-    a: Any,
-    b: Any,
-    config: TileConfig,
-    layout: str,
-    clusters: int | None = None,
+    backend: Any, a: Any, b: Any, config: TileConfig, layout: str, clusters: int | None = None
 ) -> Any:
     """Run the kernel in a tile config of our choice; ``t``: an operand is stored transposed.
 
@@ -182,12 +177,7 @@ def test_few_rows_or_few_columns(
 )
 @pytest.mark.parametrize("order", "CF")
 def test_rows_or_columns_that_fill_no_tile(
-    backend: Any,
-    rows: int,
-    layout: str,
-    output: str,
-    order: str,
-    monkeypatch: pytest.MonkeyPatch,
+    backend: Any, rows: int, layout: str, output: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With swap AB of all of them: GEMMs that the rule chooses are too large for the emulator."""
     monkeypatch.setattr(Orientation, "gains_by_swap_ab", lambda few, _: few.in_rows() is not None)

@@ -107,19 +107,11 @@ def test_elements_lie_where_tile_offset_says(
 def test_elements_of_a_head_lie_where_tile_offset_says(
     backend: Any, swizzle: Any, width: int, chunk: int | None
 ) -> None:
-    text = (
-        "Packed::tile_offset(r, c)",
-        "packed.async_store(shared.tile, sequence, row, head, x)",
-    )
+    text = ("Packed::tile_offset(r, c)", "packed.async_store(shared.tile, sequence, row, head, x)")
 
     def make(target: Any) -> Any:
         return create_ragged_tma_3d_tile(
-            target,
-            ROWS,
-            width,
-            chunk_columns=chunk,
-            max_length=LONGEST,
-            swizzle=swizzle,
+            target, ROWS, width, chunk_columns=chunk, max_length=LONGEST, swizzle=swizzle
         )
 
     fill(backend, make, text, width, np.int32)

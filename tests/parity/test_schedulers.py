@@ -145,11 +145,7 @@ CLUSTERS = (
     Cluster(split_k=3),
     Cluster(along_m=2, split_k=2),
 )
-GROUPED = (
-    Cluster(),
-    Cluster(along_m=2, group_m=2),
-    Cluster(along_m=2, groups_along_n=True),
-)
+GROUPED = (Cluster(), Cluster(along_m=2, group_m=2), Cluster(along_m=2, groups_along_n=True))
 Tile = tuple[int, ...]
 
 

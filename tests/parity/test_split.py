@@ -113,13 +113,7 @@ def test_a_folded_tile_is_stored_too(backend: Any) -> None:
     wanted = memory(ROWS * HEADS * DEPTH).reshape(ROWS, HEADS, DEPTH).view(np.uint16)
     for image, place in zip(images, STORE_PLACES, strict=True):
         stored(
-            wanted,
-            image,
-            place,
-            (16, 1, DEPTH),
-            (16, 1, 64),
-            lambda old, given: given,
-            span_bits=3,
+            wanted, image, place, (16, 1, DEPTH), (16, 1, 64), lambda old, given: given, span_bits=3
         )
     assert np.array_equal(got, wanted)
 

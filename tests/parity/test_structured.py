@@ -13,13 +13,7 @@ import numpy as np
 import pytest
 from parity.backends import Cuda, Emulate
 
-from tmaasync import (
-    Kernel,
-    Swizzle,
-    create_ragged_tensor_map,
-    create_tma_tile,
-    emulate,
-)
+from tmaasync import Kernel, Swizzle, create_ragged_tensor_map, create_tma_tile, emulate
 
 SOURCE = Path(__file__).with_name("structured_gemm.cu")
 

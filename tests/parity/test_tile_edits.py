@@ -192,12 +192,7 @@ def test_extents_and_strides_of_every_rank(backend: Any, in_shared: bool, rank: 
     tiles = TMATensorTileArray([create_tma_tile(arrays[0], sides)] * 3)
     at = (16, 4, 1, 1, 0)[:rank]
     orders = [
-        edit(
-            at,
-            address=address_of(array),
-            shape=host.shape,
-            strides_bytes=host.strides[:-1],
-        )
+        edit(at, address=address_of(array), shape=host.shape, strides_bytes=host.strides[:-1])
         for array, host in zip(arrays, hosts, strict=True)
     ]
 

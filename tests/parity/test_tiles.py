@@ -164,10 +164,7 @@ def launch(
 
 
 def load(
-    backend: Any,
-    case: Case,
-    operation: int = LOAD,
-    policy: CachePolicy = CachePolicy.EVICT_NORMAL,
+    backend: Any, case: Case, operation: int = LOAD, policy: CachePolicy = CachePolicy.EVICT_NORMAL
 ) -> Any:
     """What lay in shared memory after each place's load."""
     tile = case.make_tile(case.window(backend.array(case.memory())))
@@ -213,10 +210,7 @@ STORED = [case for case in CASES if not case.options.keys() & {"element_strides"
 
 
 def store(
-    backend: Any,
-    case: Case,
-    operation: int = STORE,
-    policy: CachePolicy = CachePolicy.EVICT_NORMAL,
+    backend: Any, case: Case, operation: int = STORE, policy: CachePolicy = CachePolicy.EVICT_NORMAL
 ) -> Any:
     """The memory after tiles of random bits were stored all over it."""
     memory = backend.array(np.full_like(case.memory(), POISON))

@@ -12,13 +12,7 @@ import pytest
 from parity.test_tiles import COMBINE
 from parity.tile_oracle import loaded, stored
 
-from tmaasync import (
-    CachePolicy,
-    Kernel,
-    ReduceOp,
-    create_tma_tile,
-    create_tma_tile_im2col,
-)
+from tmaasync import CachePolicy, Kernel, ReduceOp, create_tma_tile, create_tma_tile_im2col
 
 POLICIES = tuple(policy.value for policy in CachePolicy)
 
