@@ -322,6 +322,7 @@ def test_a_row_has_more_splits_than_a_warp_lanes(
         check(backend, q, k, v, Mask())
 
 
+@pytest.mark.slow
 @pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("causal", [False, True])
 def test_few_queries_of_many_keys_have_several_ctas(backend: Any, causal: bool) -> None:
@@ -361,6 +362,7 @@ def test_keys_of_random_packed_sequences_are_split(backend: Any, count: int, num
         check_packed(backend, random_attention.draw(number, small=True))
 
 
+@pytest.mark.slow
 def test_few_packed_queries_of_many_keys_have_several_ctas(backend: Any) -> None:
     problem = random_attention.draw(0, small=True)
 

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 from parity import random_flash_attn
 
-# Each function with a head_dim that is padded and with one that is not; caches two times more.
+# Each function with a head_dim that is padded and with one that is not; a cache once more.
 ON_THE_CPU, ON_A_GPU = (*range(5), 11, 14), range(200)
 
 
