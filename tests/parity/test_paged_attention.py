@@ -130,17 +130,19 @@ def test_one_page(backend: Any) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("is_decode", [False, True], ids=["listed", "decode"])
-def test_wrong_pages_are_reported(is_decode: bool) -> None:
-    with tile_configs(in_splits(3, consumers=1)) if is_decode else nullcontext():
-        check_wrong_pages(DECODE if is_decode else PLAIN, has_too_many=is_decode)
+@pytest.mark.parametrize(
+    ("problem", "wrong"), [(PLAIN, -1), (DECODE, None)], ids=["listed", "decode"]
+)
+def test_wrong_pages_are_reported(problem: Problem, wrong: int | None) -> None:
+    with tile_configs(in_splits(3, consumers=1)) if problem is DECODE else nullcontext():
+        check_wrong_pages(problem, wrong)
 
 
-def check_wrong_pages(problem: Problem, *, has_too_many: bool) -> None:
-    """A sequence with a wrong page is reported and left out."""
+def check_wrong_pages(problem: Problem, wrong: int | None) -> None:
+    """A sequence with a wrong page, by default the number of pages, is reported and left out."""
     pages = paged_from(problem, 64)
     table = pages.table.copy()
-    table[1, 2] = len(pages.k) if has_too_many else -1
+    table[1, 2] = len(pages.k) if wrong is None else wrong
     queries, keys = sums_of(problem)
     q = problem.packed(queries[-1], problem.heads, 0)
     out = poisoned(q)
