@@ -12,8 +12,8 @@ from tmaasync.emulate.chips.instructions import missing, not_emulated
 from tmaasync.emulate.frontend.ptx.modifiers import in_isa_order
 from tmaasync.emulate.frontend.ptx.operands import MisfitError, Operands, items_of
 from tmaasync.emulate.frontend.ptx.program import Instruction, Operand, Pair, Sink, Unit
-from tmaasync.emulate.frontend.ptx.row import Row, Spec, cpp_type, family_of
-from tmaasync.emulate.frontend.ptx.row_code import PTX, filled, kind_of
+from tmaasync.emulate.frontend.ptx.row import Row, Spec, family_of
+from tmaasync.emulate.frontend.ptx.row_code import filled, kind_of
 from tmaasync.emulate.frontend.ptx.table import rows_by_family
 from tmaasync.errors import CompileError
 
@@ -106,8 +106,8 @@ class Instructions:
         result = next((spec for spec in row.specs if spec.mark == "="), None)
         if result is None:
             return code
-        kind = cpp_type(kind_of(result.kind, captures).rstrip("+"))
-        return f"{PTX}set<{kind}>({named[result.name]}, {code})"
+        target = step.operands[row.specs.index(result)]
+        return self._operands.setting(target, kind_of(result.kind, captures), code)
 
     def _missing(self, spec: Spec, named: dict[str, str]) -> dict[str, str]:
         return {spec.name: named.get(spec.default, spec.default)}

@@ -27,6 +27,7 @@ __all__ = ["MisfitError", "Operands", "items_of"]
 
 # The functions of addresses that mean the same with and without .shared.
 _FUNCTIONS = {"t": "tensor_address", "c": "shared_of_any"}
+_FLOATS = ("f32", "f64")
 _ON_STACK = re.compile(r"\.(?:local|param)\b")
 
 
@@ -96,6 +97,17 @@ class Operands:
         ]
         return f"{PTX}Parts{{{', '.join(parts)}}}"
 
+    def setting(self, operand: Operand, kind: str, code: str) -> str:
+        """Return the statement that gives a result its value."""
+        to, cpp = self.result(operand, kind), cpp_type(kind.rstrip("+"))
+        # Plain C++ compiles in less time than a template.
+        if isinstance(operand, Register) and bits_of(operand.kind) == bits_of(kind):
+            if kind[0] in "bsu":
+                return f"{to} = {code}"
+            if kind in _FLOATS:
+                return f"{to} = __builtin_bit_cast({cpp_type(f'b{kind[1:]}')}, {cpp}({code}))"
+        return f"{PTX}set<{cpp}>({to}, {code})"
+
     def value(self, operand: Operand, kind: str) -> str:
         """Return the value of an operand, of a PTX type, ``pred`` or ``imm``."""
         if kind == "imm":
@@ -116,7 +128,7 @@ class Operands:
     def _register(self, operand: Operand, kind: str, cpp: str) -> str:
         if isinstance(operand, Register):
             _check_size(operand.cpp, bits_of(operand.kind), kind)
-            return f"{PTX}as<{cpp}>({operand.cpp})"
+            return _as(kind, operand)
         if isinstance(operand, Symbol):
             return f"static_cast<{cpp}>({operand.cpp})"
         if isinstance(operand, AsmReference) and operand.bits == 0:
@@ -205,6 +217,16 @@ class Operands:
         if isinstance(operand, Immediate) and operand.float_bits == 0:
             return f"::std::uint64_t({operand.text})"
         raise MisfitError("has an address whose base is no register and no number.")
+
+
+def _as(kind: str, register: Register) -> str:
+    """Return the value of a register; plain C++ compiles in less time than a template."""
+    name, cpp = register.cpp, cpp_type(kind.rstrip("+"))
+    if kind[0] in "bsu" and bits_of(register.kind) == bits_of(kind):
+        return f"{cpp}({name})" if kind[0] == "s" else name
+    if kind in _FLOATS:
+        return f"__builtin_bit_cast({cpp}, {name})"
+    return f"{PTX}as<{cpp}>({name})"
 
 
 def _is_of_32_bits(operand: Operand) -> bool:

@@ -6,7 +6,7 @@ An opcode's pattern is written as the PTX ISA writes one. ``{x}`` is optional, `
 Operands, separated by commas:
 
 * ``d = t``, ``a : t``: a result, or a value, of PTX type ``t``; ``<name>`` is the type that the
-  opcode chose, and for ``t+`` the register may be wider.
+  opcode chose, ``<bits>`` that type without a sign, and for ``t+`` the register may be wider.
 * ``&d : t``: a register that the C++ writes itself; ``&d* : t``: one register or a vector.
 * ``&d|p : t``: two registers; the second may be missing.
 * ``a* : t``: a vector of values, or a single one.

@@ -30,6 +30,8 @@ _NARROW = {
     "e3m2x2": "E3M2Bits",
     "ue8m0x2": "E8M0Bits",
 }
+_UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+_OPERATORS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ELEMENTS = {"b32": "U32", "b64": "U64"}
 _NAMES = ("cmp", "bool", "op", "class", "vote", "mode")
 _ENUMS = {"round": "Round", "order": "Order", "scope": "Reach"}
@@ -39,6 +41,8 @@ def kind_of(kind: str, captures: Mapping[str, str]) -> str:
     """Return the PTX type of an operand."""
     if kind == "<wide>":
         return _WIDE[captures["t"]]
+    if kind == "<bits>":
+        return f"b{captures['t'][1:]}"
     return _CAPTURE.sub(lambda found: captures[found[1]], kind)
 
 
@@ -65,6 +69,8 @@ def _captured(name: str, captures: Mapping[str, str]) -> str:
         "group": lambda: text or "1",
         "columns": lambda: f"{_RUN}BoxMode::kIm2col{text.replace('::', '').upper()}",
         "narrow": lambda: f"{PTX}{_NARROW[text]}",
+        "operator": lambda: _OPERATORS[_UNSIGNED.get(text, text)],
+        "wide": lambda: cpp_type(_WIDE[captures["t"]]),
         "t": lambda: cpp_type(text),
         "t1": lambda: cpp_type(text),
     }

@@ -112,9 +112,15 @@ T computed(Compute compute, Values... values) {
     }
 }
 
+// True without a modifier: most of a kernel's instructions, which compile in less time so.
+template <Round kRound, typename T, bool... kModifiers>
+constexpr bool kIsPlain =
+    std::is_floating_point_v<T> && kMode<kRound> == FE_TONEAREST && !(kModifiers || ...);
+
 // add, sub, mul and fma of one element, with their modifiers.
 template <Round kRound, bool kFtz, bool kSat, bool kRelu, Single T>
 T fused(T a, T b, T c) {
+    if constexpr (kIsPlain<kRound, T, kFtz, kSat, kRelu>) return canonical(std::fma(a, b, c));
     a = flushed<kFtz>(a), b = flushed<kFtz>(b), c = flushed<kFtz>(c);
     T result;
     if constexpr (std::is_floating_point_v<T>) {
@@ -129,6 +135,7 @@ T fused(T a, T b, T c) {
 
 template <Round kRound, bool kFtz, bool kSat, Single T>
 T sum(T a, T b) {
+    if constexpr (kIsPlain<kRound, T, kFtz, kSat>) return canonical(a + b);
     a = flushed<kFtz>(a), b = flushed<kFtz>(b);
     T result;
     if constexpr (std::is_floating_point_v<T>) {
@@ -156,6 +163,7 @@ T difference(T a, T b) {
 
 template <Round kRound, bool kFtz, bool kSat, Single T>
 T multiplied(T a, T b) {
+    if constexpr (kIsPlain<kRound, T, kFtz, kSat>) return canonical(a * b);
     a = flushed<kFtz>(a), b = flushed<kFtz>(b);
     T result;
     if constexpr (std::is_floating_point_v<T>) {

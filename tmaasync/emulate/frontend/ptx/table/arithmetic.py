@@ -8,6 +8,7 @@ __all__ = ["ROWS"]
 
 _FLOAT = "<<round>, <is_ftz>, <is_sat>>"
 _COMPARISON = "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan"
+_OF_INTEGERS = "eq|ne|lt|le|gt|ge|lo|ls|hi|hs"
 _COMPARED = "b16|u16|s16|b32|u32|s32|b64|u64|s64|f16|bf16|f32|f64"
 
 ROWS = (
@@ -53,19 +54,19 @@ ROWS = (
     Row("max.s16x2", "d = b32, a : b32, b : b32", "::__vmaxs2(a, b)"),
     Row("min.relu.s16x2", "d = b32, a : b32, b : b32", "::__vimin_s16x2_relu(a, b)"),
     Row("max.relu.s16x2", "d = b32, a : b32, b : b32", "::__vimax_s16x2_relu(a, b)"),
-    Row("add.<t:$INT>", "d = <t>, a : <t>, b : <t>", "whole_sum(a, b)"),
-    Row("sub.<t:$INT>", "d = <t>, a : <t>, b : <t>", "whole_difference(a, b)"),
-    Row("mul.lo.<t:$INT>", "d = <t>, a : <t>, b : <t>", "low_product(a, b)"),
+    Row("add.<t:$INT>", "d = <bits>, a : <bits>, b : <bits>", "a + b"),
+    Row("sub.<t:$INT>", "d = <bits>, a : <bits>, b : <bits>", "a - b"),
+    Row("mul.lo.<t:$INT>", "d = <bits>, a : <bits>, b : <bits>", "1u * a * b"),
     Row("mul.hi.<t:$INT>", "d = <t>, a : <t>, b : <t>", "high_product(a, b)"),
-    Row("mul.wide.<t:u16|s16|u32|s32>", "d = <wide>, a : <t>, b : <t>", "wide_product(a, b)"),
+    Row("mul.wide.<t:u16|s16|u32|s32>", "d = <wide>, a : <t>, b : <t>", "<wide>(a) * b"),
     Row("mul24.lo.u32", "d = u32, a : u32, b : u32", "::__umul24(a, b)"),
     Row("mul24.lo.s32", "d = s32, a : s32, b : s32", "::__mul24(a, b)"),
     Row("mad24.lo.u32", "d = u32, a : u32, b : u32, c : u32", "whole_sum(::__umul24(a, b), c)"),
     Row("mad24.lo.s32", "d = s32, a : s32, b : s32, c : s32", "whole_sum(::__mul24(a, b), c)"),
     Row(
         "mad.lo.<t:$INT>",
-        "d = <t>, a : <t>, b : <t>, c : <t>",
-        "whole_sum(low_product(a, b), c)",
+        "d = <bits>, a : <bits>, b : <bits>, c : <bits>",
+        "1u * a * b + c",
     ),
     Row(
         "mad.hi.<t:$INT>",
@@ -75,7 +76,7 @@ ROWS = (
     Row(
         "mad.wide.<t:u16|s16|u32|s32>",
         "d = <wide>, a : <t>, b : <t>, c : <wide>",
-        "whole_sum(wide_product(a, b), c)",
+        "whole_sum(<wide>(a) * b, c)",
     ),
     Row("sad.<t:$INT>", "d = <t>, a : <t>, b : <t>, c : <t>", "distance_sum(a, b, c)"),
     Row("div.<t:$INT>", "d = <t>, a : <t>, b : <t>", "whole_quotient(a, b)"),
@@ -269,6 +270,11 @@ ROWS = (
         "is_of<FloatClass::<class>>(a)",
     ),
     # --- comparisons and choices ---
+    Row(
+        f"setp.<operator:{_OF_INTEGERS}>.<t:$BITS|$INT>",
+        "&d|e : pred, a : <t>, b : <t>",
+        "{ const bool is_true = a <operator> b; d = is_true, e = !is_true; }",
+    ),
     Row(
         f"setp.<cmp:{_COMPARISON}><is_ftz:.ftz>?.<t:{_COMPARED}>",
         "&d|e : pred, a : <t>, b : <t>",
