@@ -77,6 +77,8 @@ class Source:
     preamble: str = field(default="", repr=False)
     is_file: bool = False  # whose quoted includes are not searched in the working folder
     is_ptx: bool = False  # a module that is compiled already
+    # The caller's names in dynamic shared memory, by offset: for reports.
+    shared_names: tuple[tuple[int, str], ...] = ()
 
     @property
     def whole_text(self) -> str:

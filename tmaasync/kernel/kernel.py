@@ -75,6 +75,9 @@ class Kernel:
             ``record``; with False none.
         budget_seconds: Maximum duration of a wait in a debug build on a GPU. By default the
             environment variable ``TMAASYNC_BUDGET_SECONDS``, else 1.
+        names: What lies in dynamic shared memory, for reports, where the source has no struct of
+            it: each name with its offset in bytes, and up to the next one, as in
+            ``{"tile": 0, "full[0]": 4096}``.
 
     The source can ``#include <tmaasync/tmaasync.cuh>``. Declare a tile parameter as
     ``const __grid_constant__ Tile tile``. If the source defines
@@ -97,6 +100,7 @@ class Kernel:
         debug: bool | None = None,
         trace: bool | None = None,
         budget_seconds: float | None = None,
+        names: Mapping[str, int] | None = None,
     ) -> None:
         """Read the source, without compiling it."""
         flags = {"debug": debug, "trace": trace}
@@ -109,6 +113,7 @@ class Kernel:
             constants=constants,
             include_dirs=include_dirs,
             options=options,
+            names=names,
         )
         self.name = name if name is not None else default_name(text)
         if not text.is_ptx:

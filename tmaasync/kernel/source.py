@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
-from tmaasync._hardware import HOPPER, INT32_LIMIT
-from tmaasync._kinds import is_number_in, shown
+from tmaasync._hardware import HOPPER, INT32_LIMIT, MAX_SHARED_BYTES
+from tmaasync._kinds import is_integer, is_number_in, shown
 from tmaasync._source.compile import Source, target_of
 from tmaasync._source.includes import ComputedIncludeError, reached, text_of
 from tmaasync._source.paths import find_kernel, include_dir
@@ -116,6 +116,7 @@ def source_of(
     constants: Mapping[str, bool | int | float] | None = None,
     include_dirs: Iterable[str | Path] = (),
     options: Iterable[str] = (),
+    names: Mapping[str, int] | None = None,
 ) -> Source:
     """Return the compiler's input for the arguments of `Kernel`.
 
@@ -128,6 +129,7 @@ def source_of(
             *_mapping_violations(given),
             *_list_violations("include_dirs", include_dirs),
             *_list_violations("options", options),
+            *_offset_violations(names),
         ]
     )
     include_dirs, options = tuple(include_dirs), tuple(options)
@@ -143,6 +145,7 @@ def source_of(
         preamble=preamble(types or {}, constants or {}),
         is_file=bool(folders),
         is_ptx=module,
+        shared_names=tuple(sorted((offset, name) for name, offset in (names or {}).items())),
     )
 
 
@@ -168,6 +171,17 @@ def default_name(source: Source) -> str:
         return names[0]
     rule = f"{source.name} has {len(names)} entries"
     raise ArgumentError.broken("name", "None", rule, f"Pass one of: {', '.join(names) or 'none'}")
+
+
+def _offset_violations(names: object) -> Iterator[Violation]:
+    remedy = "Pass a dict, such as {'tile': 0, 'full[0]': 4096}"
+    if names is not None and not isinstance(names, Mapping):
+        yield Violation("names", shown(names), "it maps names to offsets in shared memory", remedy)
+    for name, offset in names.items() if isinstance(names, Mapping) else ():
+        is_offset = is_integer(offset) and 0 <= offset <= MAX_SHARED_BYTES
+        if not isinstance(name, str) or not is_offset:
+            rule = f"it maps a str to a number of bytes, from 0 to {MAX_SHARED_BYTES}"
+            yield Violation(f"names[{name!r}]", shown(offset), rule, remedy)
 
 
 def _mapping_violations(given: Mapping[str, object]) -> list[Violation]:

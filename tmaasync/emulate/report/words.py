@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,7 +86,9 @@ class Words:
     def name(self, offset: int) -> str | None:
         """Return the source's name for this offset in shared memory."""
         if offset < self._static:
-            return self._info.shared_name(offset)
+            given = self.program.source.shared_names
+            before = bisect.bisect_right(given, offset, key=lambda one: one[0])
+            return given[before - 1][1] if before else self._info.shared_name(offset)
         # Static variables keep their order, without the dynamic array among them.
         static = offset - self._static
         offsets = (static, static + MAX_SHARED_BYTES)
