@@ -77,8 +77,9 @@ def build(source: Source, name: str, chip: Chip = SM_90A) -> EmulatedProgram:
     begun_ns, is_ptx = time.time_ns(), source.is_ptx
     has_asm = not is_ptx and _has_asm(source)
     # A module is translated only if its library is missing.
-    whole = f"{ptx.INCLUDED}{name}\n{source.text}" if is_ptx else _unit(source, name, has_asm)
-    headers = tuple(headers_of(ptx.INCLUDED if is_ptx else whole, source))
+    first = ptx.included(source.text) if is_ptx else ""
+    whole = f"{first}{name}\n{source.text}" if is_ptx else _unit(source, name, has_asm)
+    headers = tuple(headers_of(first or whole, source))
     flags = (*toolchain.flags(is_kernel=True), *macros_of(chip))
     key = _cache_key(whole, (*flags, *_options(source)), headers, has_ptx=is_ptx or has_asm)
     path = current_path(cache_dir(), key, ".so")

@@ -7,8 +7,8 @@ operands, and `row_code` fills them in.
 """
 
 from tmaasync.emulate.frontend.ptx.module import (
-    INCLUDED,
     ModuleCode,
+    included,
     module_code,
     paths_of_lines,
     target_of,
@@ -18,10 +18,10 @@ from tmaasync.emulate.frontend.ptx.translate import ASM_SUFFIX, Translated, has_
 
 __all__ = [
     "ASM_SUFFIX",
-    "INCLUDED",
     "ModuleCode",
     "Translated",
     "has_asm",
+    "included",
     "module_code",
     "paths_of_lines",
     "target_of",

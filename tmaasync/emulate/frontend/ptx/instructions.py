@@ -67,6 +67,8 @@ class Instructions:
         if reason := missing(self._chip, step.opcode, len(step.operands)):
             raise self._refusal(step, reason)
         rows = rows_by_family().get(family_of(step.opcode), ())
+        if family_of(step.opcode) == "wmma" and not self._unit.is_body:
+            raise self._refusal(step, "is of PTX modules. Use nvcuda::wmma of <mma.h>.")
         misfit = ""
         matches = [(row, row.matcher.fullmatch(step.opcode)) for row in rows]
         if not any(found for _, found in matches):

@@ -6,13 +6,13 @@ program, `accumulators` lays out the registers that wgmma keeps, and `function`,
 `code` write the C++. `target` is its chip.
 """
 
-from tmaasync.emulate.frontend.ptx.module.code import INCLUDED, ModuleCode, module_code
+from tmaasync.emulate.frontend.ptx.module.code import ModuleCode, included, module_code
 from tmaasync.emulate.frontend.ptx.module.lines import paths_of_lines, without_inlined
 from tmaasync.emulate.frontend.ptx.module.target import target_of
 
 __all__ = [
-    "INCLUDED",
     "ModuleCode",
+    "included",
     "module_code",
     "paths_of_lines",
     "target_of",

@@ -21,10 +21,8 @@ from tmaasync.emulate.frontend.ptx.program import Symbol, bits_of
 from tmaasync.emulate.frontend.ptx.row_code import PTX
 from tmaasync.errors import ArgumentError
 
-__all__ = ["INCLUDED", "ModuleCode", "module_code"]
+__all__ = ["ModuleCode", "included", "module_code"]
 
-INCLUDED = "#include <tmaasync_emulate/ptx_module.hpp>\n"
-"""The first line of the C++."""
 _SPACE = "tmaasync_module"
 # The functions of CUDA's system that modules call, and the emulator's (ptx_module.hpp).
 _SYSTEM = {
@@ -34,6 +32,12 @@ _SYSTEM = {
     "free": "release_packed",
 }
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
+
+
+def included(text: str) -> str:
+    """Return the first lines of a module's C++: its includes."""
+    names = ("ptx_module", "wmma_ptx") if "wmma." in text else ("ptx_module",)
+    return "".join(f"#include <tmaasync_emulate/{name}.hpp>\n" for name in names)
 
 
 class ModuleCode(NamedTuple):
@@ -105,9 +109,9 @@ class _Writer:
             ),
             *(shared_definition(one, cpp) for cpp, one in shared.items()),
         )
-        name = self._module.name
+        name, includes = self._module.name, included(self._module.text)
         return (
-            f'{INCLUDED}# 1 "{name}"\nnamespace {_SPACE} {{\n{chr(10).join(declared)}\n{bodies}}}\n'
+            f'{includes}# 1 "{name}"\nnamespace {_SPACE} {{\n{chr(10).join(declared)}\n{bodies}}}\n'
             f'# 1 "the entry of {name}"\n'
             f"TMAASYNC_EMULATE_ENTRY({_SPACE}::{_own_name(self._entry)})\n"
             f"{self._shared_bytes()}"

@@ -14,6 +14,7 @@ from tmaasync.emulate.frontend.ptx.table import (
     memory,
     tensor_memory,
     threads,
+    wmma,
 )
 
 __all__ = ["SPECIAL_REGISTERS", "rows_by_family"]
@@ -25,7 +26,16 @@ SPECIAL_REGISTERS = threads.SPECIAL_REGISTERS
 def rows_by_family() -> Mapping[str, tuple[Row, ...]]:
     """Return all rows, in the order in which an opcode is tried."""
     families: dict[str, tuple[Row, ...]] = {}
-    modules = (arithmetic, conversions, memory, threads, asynchronous, matrices, tensor_memory)
+    modules = (
+        arithmetic,
+        conversions,
+        memory,
+        threads,
+        asynchronous,
+        matrices,
+        tensor_memory,
+        wmma,
+    )
     for row in (row for module in modules for row in module.ROWS):
         for family in {family_of(_plain(start)) for start in _starts(row.pattern)}:
             families[family] = (*families.get(family, ()), row)
