@@ -34,7 +34,7 @@ def test_the_programs_without_misuse_are_right(program: str) -> None:
 
 # --- what the compiler reports --------------------------------------------------------------------
 
-# What the statements that the compiler reads have in common.
+# The kernel of the statements that the compiler reads.
 STATEMENTS = """
 #include <tmaasync/structured/dynamic_scheduler.cuh>
 #include <tmaasync/structured/epilogue.cuh>
