@@ -45,6 +45,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def _searched(*, wanted: bool) -> contextlib.AbstractContextManager[None]:
     if not wanted:
         return contextlib.nullcontext()
-    from tmaasync.triton import searched
+    from tmaasync._searched import searched
 
     return searched()

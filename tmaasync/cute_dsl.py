@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import importlib.metadata
 import re
 import tempfile
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -23,6 +21,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync._kinds import shown
 from tmaasync._patches import Patches
 from tmaasync._source.program import entries_of
+from tmaasync._tested_versions import check_version
 from tmaasync._tile.pointer import PackedArgument
 from tmaasync.emulate import LIMITS
 from tmaasync.emulate.chips import SM_90A
@@ -33,9 +32,6 @@ from tmaasync.tensormap import TENSOR_MAP_BYTES, Im2colSpec, TensorMapSpec
 from tmaasync.tensormap.encoding import decode, encode
 
 __all__ = ["on_cpu", "run"]
-
-_VERSION = "4.8"
-_DISTRIBUTION = "nvidia-cutlass-dsl"
 
 
 def run(function: Any, *args: Any, **named: Any) -> None:
@@ -71,31 +67,19 @@ def on_cpu() -> Iterator[None]:
         ImportError: CuTe DSL is not installed.
 
     Warns:
-        UserWarning: It is another version than this module was written for.
+        UserWarning: It is another release than this module was tested with.
     """
     with _PATCHES.applied():
         yield
 
 
 def _patch(patches: Patches) -> None:
-    _check_version()
+    check_version("nvidia-cutlass-dsl", "4.8", __name__)
     _patch_classes(patches)
     _patch_compiler(patches)
 
 
 _PATCHES = Patches("cute_dsl", _patch)
-
-
-@functools.cache
-def _check_version() -> None:
-    version = importlib.metadata.version(_DISTRIBUTION)
-    if not version.startswith(f"{_VERSION}."):
-        warnings.warn(
-            f"{_DISTRIBUTION} is {version}; tmaasync.cute_dsl was written for {_VERSION}, and may "
-            f"fail with another. Install {_DISTRIBUTION}=={_VERSION}.*, or launch the PTX with "
-            "tmaasync.Kernel.",
-            stacklevel=8,
-        )
 
 
 def _patch_classes(patches: Patches) -> None:

@@ -19,6 +19,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync._kinds import shown
 from tmaasync._patches import Patches
 from tmaasync._source.program import entries_of
+from tmaasync._tested_versions import check_version
 from tmaasync._tile.pointer import PackedArgument
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel import Kernel
@@ -47,6 +48,7 @@ def run(kernel: Any, grid: Any, block: Any, *args: Any, shared_mem: int = 0) -> 
     if not hasattr(kernel, "typeof_pyval") or not hasattr(kernel, "py_func"):
         rule, remedy = "it has no @cuda.jit", "Pass the function below @cuda.jit"
         raise ArgumentError.broken("kernel", shown(kernel), rule, remedy)
+    check_version("numba-cuda", "0.30", __name__)
     compiled = _compiled(kernel, tuple(map(kernel.typeof_pyval, args)))
     given = [
         one

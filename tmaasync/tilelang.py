@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._kinds import shown
+from tmaasync._tested_versions import check_version
 from tmaasync._tile.pointer import PackedArgument
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Kernel
@@ -36,6 +37,7 @@ def run(function: Any, *args: Any) -> None:
             are not as many as its parameters.
         EmulatedRace, EmulatedFault, EmulatedDeadlock, EmulatedTimeout: As for each `Kernel`.
     """
+    check_version("tilelang", "0.1.15", __name__)
     lowered = _lowered(function)
     names = [one.name for one in function.params]
     if len(names) != len(args):

@@ -11,7 +11,6 @@ import copy
 import functools
 import importlib.util
 import re
-import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -23,7 +22,8 @@ import numpy as np
 from tmaasync import _arrays, _torch_cuda
 from tmaasync._kinds import shown
 from tmaasync._patches import Patches
-from tmaasync.emulate import LIMITS, scheduled
+from tmaasync._tested_versions import check_version
+from tmaasync.emulate import LIMITS
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Kernel
 from tmaasync.tile import create_tma_tile
@@ -94,15 +94,8 @@ def on_cpu(*, config: int = 0) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def searched() -> Iterator[None]:
-    """Search every launch inside the ``with`` for races: Triton's too, if Triton is installed."""
-    is_installed = "triton" in sys.modules or importlib.util.find_spec("triton") is not None
-    with on_cpu() if is_installed else contextlib.nullcontext(), scheduled(races=True):
-        yield
-
-
 def _patch(patches: Patches) -> None:
+    check_version("triton", "3.9", __name__)
     from triton.compiler import CompiledKernel
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.driver import DriverConfig

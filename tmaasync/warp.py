@@ -18,6 +18,7 @@ from typing import Any
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._kinds import shown
+from tmaasync._tested_versions import check_version
 from tmaasync._tile.pointer import PackedArgument
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Kernel
@@ -55,6 +56,7 @@ def launch(
     if len(values) != len(parameters):
         rule = f"{kernel.key} takes {len(parameters)}"
         raise ArgumentError.broken("inputs", f"{len(values)} arguments", rule, "Pass one for each")
+    check_version("warp-lang", "1.19", __name__)
     import warp
     from warp._src.context import _build_launch_bounds_from_tuple, pack_arg
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,3 +159,16 @@ def test_a_planted_defect_is_reported_at_its_line(name: str, tmp_path: Path) -> 
 def test_a_function_without_jit_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"it has no @cuda\.jit"):
         on_emulator.run(numbers, 1, 32)
+
+
+def test_check_runs_a_script_on_the_cpu(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np\nfrom numba import cuda\n\n@cuda.jit\ndef count(out):\n"
+        "    out[0] += 1\n\ncount[1, 64](np.zeros(1, np.int32))\n"
+    )
+    command = [sys.executable, "-m", "tmaasync", "check", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "count: 1 launch, error: a race on out[0]" in done.stdout
+    assert "at script.py:6" in done.stdout

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tmaasync._searched import searched
 from tmaasync._source.program import Entry, entries_of
 from tmaasync.cli._scripts import run_script
 from tmaasync.cli._tables import AsJson, print_json
@@ -18,7 +19,6 @@ from tmaasync.emulate.frontend.ptx import module_code, target_of
 from tmaasync.emulate.launch.observed import observe_launches
 from tmaasync.errors import ArgumentError, CompileError
 from tmaasync.kernel.source import source_of
-from tmaasync.triton import searched
 
 _WANTED = "a Python script, or a .ptx module"
 
@@ -35,7 +35,8 @@ def check(
 ) -> None:
     """Run a script's kernels on the CPU, and report races, deadlocks and illegal accesses.
 
-    Kernels of Triton run on the CPU too. A PTX module is translated, and nothing is launched.
+    Kernels of Triton, Numba and CuTe DSL run on the CPU too. A PTX module is translated, and
+    nothing is launched.
 
     The exit code is 1 for an error, 2 if there is nothing to check.
     """
@@ -94,7 +95,7 @@ class _Verdicts(logging.Handler):
 def _of_script(file: str, arguments: Sequence[str], *, quietly: bool) -> tuple[list[Any], int]:
     """Return a verdict for each kernel, and the exit code of the script."""
     verdicts = _Verdicts()
-    with searched(), observe_launches(verdicts.launched), _logged_to(verdicts):
+    with searched(_text_of(file)), observe_launches(verdicts.launched), _logged_to(verdicts):
         code = run_script(Path(file), arguments, quietly=quietly, wanted=_WANTED)
     if not verdicts.kernels and not code:
         raise ArgumentError.broken(
@@ -104,6 +105,11 @@ def _of_script(file: str, arguments: Sequence[str], *, quietly: bool) -> tuple[l
             "Pass a script that launches kernels on NumPy arrays or CPU tensors, in its own thread",
         )
     return [*verdicts.kernels.values()], code
+
+
+def _text_of(file: str) -> str:
+    path = Path(file)
+    return path.read_text(errors="replace") if path.is_file() else ""
 
 
 @contextlib.contextmanager
