@@ -42,8 +42,6 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/helpers", "ben
 # Only now are their folders on the path.
 from documents.test_documents import blocks  # noqa: E402
 from emulate.planted.kernels import KERNELS, builder_of  # noqa: E402
-from emulate.shipped import whole_text  # noqa: E402
-from emulate.test_mutations import SHIPPED  # noqa: E402
 
 RNG = np.random.default_rng(0)
 
@@ -137,15 +135,9 @@ def varlen_backward() -> None:
 
 
 def tests() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the jobs of the tests of planted defects, without a defect."""
-    for name, (file, prepare) in SHIPPED.items():
-        yield f"test {name}", functools.partial(shipped, file, prepare)
+    """Yield the kernels of the tests of planted defects, without a defect."""
     for name, make in KERNELS.items():
         yield f"planted {name}", functools.partial(sound, name, make)
-
-
-def shipped(file: str, prepare: Callable[[str], Any]) -> None:
-    prepare(whole_text(file)).build()()
 
 
 def sound(name: str, make: Callable[[], Any]) -> None:

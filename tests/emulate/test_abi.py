@@ -184,48 +184,6 @@ def test_every_constant_has_its_value(printed: Printed) -> None:
     assert {name: printed[name][0] for name in CONSTANTS} == CONSTANTS
 
 
-def moved(struct: type[ctypes.Structure], first: str, second: str) -> type[ctypes.Structure]:
-    """The struct with two fields exchanged."""
-    fields = dict(struct._fields_)  # type: ignore[arg-type]
-    other = {first: second, second: first}
-    names = [other.get(name, name) for name in fields]
-    members = {"_fields_": tuple((name, fields[name]) for name in names)}
-    return type(struct.__name__, (ctypes.Structure,), members)
-
-
-def test_a_moved_or_changed_field_would_be_noticed(printed: Printed) -> None:
-    narrow = type("Array", (ctypes.Structure,), {"_fields_": abi.Array._fields_[:2]})
-    whole = tuple(
-        (name, ctypes.c_uint64 if name == "budget_seconds" else kind)
-        for name, kind in abi.LaunchNumbers._fields_
-    )
-    other_type = type("LaunchNumbers", (ctypes.Structure,), {"_fields_": whole})
-    exchanged = moved(abi.LaunchNumbers, "workers", "resident")
-
-    assert differences(printed, "LaunchNumbers", exchanged) == [
-        "LaunchNumbers.resident",
-        "LaunchNumbers.workers",
-    ]
-    assert differences(printed, "LaunchNumbers", other_type) == ["LaunchNumbers.budget_seconds"]
-    assert differences(printed, "Array", narrow) == ["Array."]
-
-
-@pytest.mark.parametrize(
-    ("text", "changed"),
-    [
-        ("auto& [field_0, field_1, field_2] =", "auto& [field_0, field_1] ="),
-        ("case Policy::kRandom: return;", ""),
-    ],
-)
-def test_a_declaration_of_the_runtime_alone_would_be_noticed(
-    compiler: str, tmp_path: Path, text: str, changed: str
-) -> None:
-    whole = probe()
-    assert text in whole
-
-    assert built(compiler, whole.replace(text, changed), tmp_path).returncode != 0
-
-
 @pytest.mark.parametrize("path", COMPARED, ids=lambda path: path.name)
 def test_every_declaration_of_the_header_is_compared(path: Path) -> None:
     header = path.read_text(encoding="utf-8")
@@ -234,17 +192,3 @@ def test_every_declaration_of_the_header_is_compared(path: Path) -> None:
     )
 
     assert {*declared} <= {*STRUCTS, *ENUMS, *CONSTANTS}
-
-
-# Three words in a row, which no name of an instruction has.
-SENTENCE = re.compile(r'"[^"\n]*[a-z]{2,} [a-z]{2,} [a-z]{2,}[^"\n]*"')
-
-
-def test_the_runtime_writes_no_sentences() -> None:
-    code = {
-        path: re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
-        for path in sorted(RUNTIME.rglob("*.?pp"))
-    }
-    found = [text for one in code.values() for text in SENTENCE.findall(one)]
-
-    assert not found

@@ -29,8 +29,27 @@ extern "C" __global__ void copy(const ushort* source, ushort* target, int count)
 )
 CONFIG = AllGatherTileConfig(1, 64, max_stages=4)
 
-# Steps of gather_round.cuh and shards.cuh.
-PUSH = (
+GEMM = defects(
+    "all_gather_gemm.cu",
+    ("rows are not waited for", without("round.wait_for_rows(...);"), RACE, "TMA load"),
+    ("the producer takes no tokens", without("shared.arrivals.take(next);"), REPORTED, ""),
+    ("rows of the last round are waited for",
+     Edit("signals.wait(signal_of(source, unit), epoch);",
+          "signals.wait(signal_of(source, unit), epoch - 1);", "wait_for_rows"), RACE, "TMA load"),
+    ("only the first unit of a token is waited for",
+     Edit("column + kWaitColumns)", "column + kUnitColumns)", "pass_tokens"), RACE, "TMA load"),
+    ("the producer takes one token per tile", Edit("if (at_k % kWaitColumns == 0)",
+     "if (at_k == 0)"), REPORTED, ""),
+    ("a peer may be two rounds ahead", Edit("round.epoch - 1,", "round.epoch - 2,"), RACE,
+     "race on"),
+    ("a token waits for one unit", Edit("i < count * across", "i < 1", "wait_for_rows"), RACE,
+     "TMA load"),
+    ("own rows next to a peer's are not in the buffer",
+     Edit("own_rows.serves(row, rows)", "true"), DEADLOCK, "Signals::wait"),
+)  # fmt: skip
+# Steps of gather_round.cuh and shards.cuh, which both kernels have.
+PLAIN = defects(
+    "all_gather.cu",
     ("a unit is announced before its stores are complete",
      exchanged("wait_group<0>();", "signals.post(peer, signal_of(rank, unit), epoch);"), RACE,
      "race on"),
@@ -54,38 +73,6 @@ PUSH = (
      Edit("signals.post(peer, signals.rank, epoch);", "(void)peer;"), DEADLOCK, "Signals::wait"),
     ("every launch is the first round",
      Edit("static_cast<u32>(atomicAdd(counter, share) / kRoundStep) + 1", "1"), RACE, "race on"),
-)  # fmt: skip
-GEMM = defects(
-    "all_gather_gemm.cu",
-    *PUSH,
-    ("rows are not waited for", without("round.wait_for_rows(...);"), RACE, "TMA load"),
-    ("the producer takes no tokens", without("shared.arrivals.take(next);"), REPORTED, ""),
-    ("rows of the last round are waited for",
-     Edit("signals.wait(signal_of(source, unit), epoch);",
-          "signals.wait(signal_of(source, unit), epoch - 1);", "wait_for_rows"), RACE, "TMA load"),
-    ("only the first unit of a token is waited for",
-     Edit("column + kWaitColumns)", "column + kUnitColumns)", "pass_tokens"), RACE, "TMA load"),
-    ("the producer takes one token per tile", Edit("if (at_k % kWaitColumns == 0)",
-     "if (at_k == 0)"), REPORTED, ""),
-    ("only the first 64 rows of a tile are waited for",
-     Edit("count_tiles(last, kUnitRows) - row", "1", "wait_for_rows"), RACE, "TMA load"),
-    ("shifted rows are not waited for",
-     Edit("min(tile.m, last_row(m))", "tile.m"), RACE, "TMA load"),
-    ("one half of the buffer for all rounds",
-     (Edit("gathered[round.epoch % 2]", "gathered[0]"),
-      Edit("round.epoch % 2 * signals.ranks", "0")), RACE, "race on"),
-    ("a peer may be two rounds ahead", Edit("round.epoch - 1,", "round.epoch - 2,"), RACE,
-     "race on"),
-    ("a token waits for one unit", Edit("i < count * across", "i < 1", "wait_for_rows"), RACE,
-     "TMA load"),
-    ("the producer reads the other half",
-     Edit("gathered[round.epoch % 2]", "gathered[1 - round.epoch % 2]"), RACE, "race on"),
-    ("own rows next to a peer's are not in the buffer",
-     Edit("own_rows.serves(row, rows)", "true"), DEADLOCK, "Signals::wait"),
-)  # fmt: skip
-PLAIN = defects(
-    "all_gather.cu",
-    *PUSH,
     ("the kernel ends before all rows have arrived",
      without("round.wait_for_peers(blockIdx.x, gridDim.x);"), RACE, "race on"),
     ("an output is stored while a kernel of the peer reads it",

@@ -5,9 +5,6 @@ Compiled by nvcc and emulated; not run on a chip.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +12,6 @@ import pytest
 
 from tmaasync import EmulatedFault, Kernel, create_tma_tile
 from tmaasync.emulate import scheduled
-
-DATA_CENTER = ("sm_100a", "sm_103a")
-BLACKWELL = (*DATA_CENTER, "sm_120a")
 
 # --- CTA pairs ------------------------------------------------------------------------------------
 
@@ -248,55 +242,3 @@ def test_a_byte_mask_chooses_the_bytes_that_a_store_writes(mask: int) -> None:
 
 
 # --- compilers ------------------------------------------------------------------------------------
-
-HEADERS = """
-#include <tmaasync/tmaasync.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor_im2col_w.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor_pair.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor_rows.cuh>
-#include <tmaasync/tma_sm100.cuh>
-using namespace tmaasync;
-template <int kRank>
-__device__ void pairs(u32 to, const ptx::TensorMap* map, u32 barrier) {
-    ptx::cp_async_bulk_tensor_load_pair<kRank>(to, map, {}, barrier, 0);
-    ptx::cp_async_bulk_tensor_load_multicast_pair<kRank>(to, map, {}, barrier, 3, 0);
-}
-template <int kRank>
-__device__ void wide(u32 to, const ptx::TensorMap* map, u32 barrier) {
-    ptx::cp_async_bulk_tensor_load_im2col_w<kRank, false>(to, map, {}, {1, 2}, barrier, 0);
-    ptx::cp_async_bulk_tensor_load_im2col_w<kRank, true>(to, map, {}, {1, 2}, barrier, 0);
-}
-extern "C" __global__ void all(const __grid_constant__ ptx::TensorMap map, u32 to, u32 barrier) {
-    pairs<2>(to, &map, barrier);
-    pairs<3>(to, &map, barrier);
-    pairs<4>(to, &map, barrier);
-    pairs<5>(to, &map, barrier);
-    wide<3>(to, &map, barrier);
-    wide<4>(to, &map, barrier);
-    wide<5>(to, &map, barrier);
-    ptx::cp_async_bulk_tensor_gather4(to, &map, {}, barrier, 0);
-    ptx::cp_async_bulk_tensor_gather4<2>(to, &map, {}, barrier, 0);
-    ptx::cp_async_bulk_tensor_gather4_multicast(to, &map, {}, barrier, 3, 0);
-    ptx::cp_async_bulk_tensor_gather4_multicast<2>(to, &map, {}, barrier, 3, 0);
-    ptx::cp_async_bulk_tensor_scatter4(&map, {}, to, 0);
-    ptx::cp_async_bulk_prefetch_tensor_gather4(&map, {}, 0);
-    ptx::cp_async_bulk_store_masked((void*)&map, to, 16, 5, 0);
-}
-"""
-
-
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-@pytest.mark.parametrize("arch", DATA_CENTER)
-def test_nvcc_compiles_the_wrappers_without_a_warning(arch: str, tmp_path: Path) -> None:
-    source = tmp_path / "all.cu"
-    source.write_text(HEADERS)
-    include = Path(__file__).parents[2] / "kernels" / "include"
-    command = ["nvcc", "-std=c++20", f"-arch={arch}", "-Werror", "all-warnings", f"-I{include}"]
-    ran = subprocess.run(
-        [*command, "-cubin", str(source), "-o", str(tmp_path / "all.cubin")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert not ran.stderr

@@ -16,7 +16,6 @@ import pytest
 from tmaasync import ArgumentError, BackendError, CompileError, Kernel, LaunchError, emulate
 from tmaasync._source.cache_folder import cache_dir
 from tmaasync._source.compile import Parameter, Source, toolkit_include_dirs
-from tmaasync._source.entries import entry_names
 from tmaasync.emulate import build
 from tmaasync.emulate.chips import SM_90A
 from tmaasync.emulate.chips.macros import macros_of
@@ -73,18 +72,6 @@ def test_the_second_time_the_compiler_is_not_asked(own_cache: Path) -> None:
     assert libraries(own_cache) == before
 
 
-def test_launches_with_race_checks_and_without_share_a_build(own_cache: Path) -> None:
-    kernel = Kernel('\nextern "C" __global__ void nothing(int*) {}\n', "nothing")
-    compiled: list[int] = []
-    for races in (True, False, True):
-        before = libraries(own_cache)
-        with emulate.scheduled(races=races):
-            kernel(1, 1, (np.zeros(1, np.int32),))
-        compiled.append(len(dict(libraries(own_cache).items() - before.items())))
-
-    assert compiled == [1, 0, 0]
-
-
 @pytest.mark.skipif(not can_precompile(), reason="clang++ checks no precompiled headers")
 def test_sources_share_what_is_precompiled(own_cache: Path) -> None:
     for path in own_cache.glob("prefix-*"):
@@ -117,20 +104,6 @@ def test_primitives_are_precompiled_where_nothing_could_change_them(
 
     assert prefix is not None
     assert ("tmaasync.cuh" in prefix.text) == has_primitives
-
-
-def test_a_source_is_the_same_text_whether_or_not_its_prefix_is_precompiled() -> None:
-    bounded, kernel_flags = source(BOUNDED), (*flags(is_kernel=True), *macros_of(SM_90A))
-    headers = tuple(headers_of(BOUNDED, bounded))
-    texts = [
-        prefix and prefix.text
-        for prefix in (
-            prefix_of(bounded, kernel_flags, headers, precompiles=precompiles)
-            for precompiles in (True, False)
-        )
-    ]
-
-    assert texts[0] == texts[1] != ""
 
 
 NO_HALF = "#include <cuda_fp16.h>\nstruct half {};\n"  # only CUDA_NO_HALF leaves that name free
@@ -192,14 +165,6 @@ def test_a_toolkits_keywords_next_to_its_headers_are_not_read(tmp_path: Path) ->
     run_bounded(tmp_path)
 
 
-def test_kernels_compile_with_an_installed_toolkit() -> None:
-    toolkit = Path("/usr/local/cuda/include")
-    if not (toolkit / "crt" / "host_defines.h").is_file():
-        pytest.skip(f"there is no CUDA toolkit with its compiler's headers in {toolkit}")
-
-    run_bounded(toolkit)
-
-
 def test_an_edited_header_an_option_and_a_damaged_library_compile_anew(tmp_path: Path) -> None:
     header = tmp_path / "mine.cuh"
     header.write_text("constexpr int kMine = 1;\n")
@@ -251,19 +216,6 @@ def test_an_error_shows_the_users_line_and_what_is_not_defined() -> None:
     assert "types={'Name': tile}" in str(caught.value)
 
 
-def test_an_error_has_no_note_about_the_abi_of_old_compilers() -> None:
-    text = (
-        "struct alignas(128) Map { char bytes[128]; };\n"
-        'extern "C" __global__ void k(const Map map) { MISSING; }\n'
-    )
-
-    with pytest.raises(CompileError) as caught:
-        build(source(text), "k")
-
-    assert "MISSING" in caught.value.log
-    assert "ABI" not in caught.value.log
-
-
 def test_a_slow_build_is_reported_and_a_fast_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
     with reported_if_slow("building", seconds=0.01):
         deadline = time.monotonic() + 30
@@ -275,27 +227,9 @@ def test_a_slow_build_is_reported_and_a_fast_one_is_not(caplog: pytest.LogCaptur
     assert caplog.messages == ["building"]
 
 
-def test_the_report_of_a_slow_build_is_a_line_on_stderr() -> None:
-    code = (
-        "import time\n"
-        "from tmaasync.emulate.toolchain import reported_if_slow\n"
-        "with reported_if_slow('tmaasync: compiling mine.cu', 0.0): time.sleep(0.5)\n"
-    )
-
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert (ran.stdout, ran.stderr) == ("", "tmaasync: compiling mine.cu\n")
-
-
 def test_a_name_that_does_not_exist_lists_those_that_do() -> None:
     with pytest.raises(ArgumentError, match=r"name is 'nope'; .* It has: empty"):
         build(source(EMPTY), "nope")
-
-
-def test_names_in_comments_and_declarations_are_none() -> None:
-    text = "// __global__ void a() {}\n/* __global__ void b() {} */\n__global__ int x;\n"
-
-    assert entry_names(f"{text}{EMPTY}") == ("empty",)
 
 
 def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,18 +257,6 @@ def test_a_block_has_no_more_threads_than_the_launch_bounds(bounds: str) -> None
     assert out.sum() == 64
 
 
-def test_a_function_that_is_declared_and_not_defined_is_named() -> None:
-    text = (
-        'extern "C" float elsewhere(float);\n'
-        'extern "C" __global__ void k(float* x) { *x = elsewhere(*x); }\n'
-    )
-
-    with pytest.raises(
-        CompileError, match=r"kernel\.cu calls elsewhere, .* or pass arrays on a GPU"
-    ):
-        Kernel(text, "k")(1, 1, (np.zeros(1, np.float32),))
-
-
 def test_of_several_processes_one_makes_a_file_and_the_others_wait(tmp_path: Path) -> None:
     code = (
         "import os, sys, time\n"
@@ -353,3 +275,15 @@ def test_of_several_processes_one_makes_a_file_and_the_others_wait(tmp_path: Pat
     assert [one.communicate()[0] for one in running] == ["whole\n"] * 3
     assert len([*tmp_path.glob("made by *")]) == 1
     assert sorted(path.suffix for path in tmp_path.glob("file.*")) == [".json", ".o"]
+
+
+def test_launches_with_race_checks_and_without_share_a_build(own_cache: Path) -> None:
+    kernel = Kernel('\nextern "C" __global__ void nothing(int*) {}\n', "nothing")
+    compiled: list[int] = []
+    for races in (True, False, True):
+        before = libraries(own_cache)
+        with emulate.scheduled(races=races):
+            kernel(1, 1, (np.zeros(1, np.int32),))
+        compiled.append(len(dict(libraries(own_cache).items() - before.items())))
+
+    assert compiled == [1, 0, 0]

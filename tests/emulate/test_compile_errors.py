@@ -46,26 +46,29 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("head", "use", "remedy"),
+    ("back_end", "head", "use", "remedy"),
     [
         (
+            "cpu",
             "#include <tmaasync/tmaasync.cuh>",
             "warp_index()",
             " Write tmaasync::warp_index, or add `using namespace tmaasync;`.",
         ),
         (
+            "nvrtc",
             "#include <tmaasync/tmaasync.cuh>",
             "sizeof(SharedMemBarrier)",
             " Write tmaasync::SharedMemBarrier, or add `using namespace tmaasync;`.",
         ),
         (
+            "cpu",
             "#include <tmaasync/tmaasync.cuh>\nusing namespace tmaasync;",
             "wgmma_tile()",
             " Add #include <tmaasync/wgmma.cuh>.",
         ),
         (
+            "nvrtc",
             "",
             "elect_one()",
             (
@@ -75,9 +78,8 @@ CASES = {
         ),
     ],
 )
-@pytest.mark.parametrize("back_end", ["cpu", "nvrtc"])
 def test_a_name_of_the_library_comes_with_its_namespace_and_header(
-    head: str, use: str, remedy: str, back_end: str
+    back_end: str, head: str, use: str, remedy: str
 ) -> None:
     kernel = Kernel(f'{head}\nextern "C" __global__ void k(float* x) {{ x[0] = {use}; }}\n', "k")
 
@@ -88,14 +90,13 @@ def test_a_name_of_the_library_comes_with_its_namespace_and_header(
     assert hint.endswith(f", of namespace tmaasync.{remedy}")
 
 
-@pytest.mark.parametrize("back_end", ["cpu", "nvrtc"])
 @pytest.mark.parametrize(
-    ("name", "header"),
+    ("name", "header", "back_end"),
     [
-        ("CUtensorMap", "cuda.h"),
-        ("__half2", "cuda_fp16.h"),
-        ("__nv_bfloat16", "cuda_bf16.h"),
-        ("__nv_fp8_e4m3", "cuda_fp8.h"),
+        ("CUtensorMap", "cuda.h", "cpu"),
+        ("__half2", "cuda_fp16.h", "nvrtc"),
+        ("__nv_bfloat16", "cuda_bf16.h", "cpu"),
+        ("__nv_fp8_e4m3", "cuda_fp8.h", "nvrtc"),
     ],
 )
 def test_a_type_of_cuda_comes_with_its_header(name: str, header: str, back_end: str) -> None:
@@ -199,9 +200,7 @@ def test_the_traceback_has_the_call_and_no_step_of_the_build(back_end: str) -> N
     ("written", "said"),
     [
         ("Swizzle::kB128", "Did you mean Swizzle::k128B? Swizzle has kNone, k32B, k64B, k128B, "),
-        ("Swizzle::B64", "Did you mean Swizzle::k64B? "),
         ("OobFill::ZERO", "Did you mean OobFill::kZero? OobFill has kZero, kNan."),
-        ("OobFill::kInfinite", "OobFill has kZero, kNan."),
     ],
 )
 def test_an_enumerator_in_python_s_spelling_comes_with_c_s(written: str, said: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -202,20 +201,6 @@ def test_sources_are_utf8_in_every_locale(tmp_path: Path) -> None:
     assert ran.stdout == b"works\n", ran.stderr.decode()
 
 
-def test_the_command_line_prints_tables_in_a_locale_without_their_lines(tmp_path: Path) -> None:
-    kernel = tmp_path / "k.cu"
-    kernel.write_text(f"// é\n{EMPTY}", encoding="utf-8")
-    for arguments in (["swizzle", "--help"], ["cache"], ["explain", "café"]):
-        ran = subprocess.run(
-            [sys.executable, "-m", "tmaasync", *arguments],
-            capture_output=True,
-            env={**os.environ, **ASCII},
-            check=False,
-        )
-        assert b"Traceback" not in ran.stderr, ran.stderr.decode()
-        assert ran.stdout or b"caf" in ran.stderr
-
-
 def test_a_source_in_another_encoding_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "latin.cu"
     path.write_bytes(b"// one\n// caf\xe9\n" + EMPTY.encode())
@@ -224,13 +209,3 @@ def test_a_source_in_another_encoding_is_refused_with_its_line(tmp_path: Path) -
         Kernel(path, "empty")
     with pytest.raises(ArgumentError, match=r"the text; line 1 has the byte 0xed"):
         Kernel(f"// \udce9\n{EMPTY}", "empty")
-
-
-def test_no_module_reads_or_writes_text_in_the_encoding_of_the_locale() -> None:
-    package = Path(toolchain.__file__).parents[2]
-    modules = [path for path in package.rglob("*.py") if "templates" not in path.parts]
-
-    calls = re.compile(r"\.(?:read|write)_text\((?![^\n]*(?:encoding=|\*\*TEXT)).*")
-    found = {path: calls.findall(path.read_text(encoding="utf-8")) for path in modules}
-    assert len(found) > 200
-    assert {path.name: lines for path, lines in found.items() if lines} == {}

@@ -86,10 +86,10 @@ def run(form: str, *, bytes_moved: int, odd: int) -> float:
     return float(out[0])
 
 
-@pytest.mark.parametrize("odd", [0, 4, 1 << 20])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_bulk_copy_of_no_bytes_does_nothing(form: str, odd: int) -> None:
-    assert run(form, bytes_moved=0, odd=odd) == 1
+def test_a_bulk_copy_of_no_bytes_does_nothing(form: str) -> None:
+    for odd in (0, 4, 1 << 20):
+        assert run(form, bytes_moved=0, odd=odd) == 1
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "completion"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -58,10 +57,6 @@ def deadlock(**changed: Any) -> EmulatedDeadlock:
     return caught.value
 
 
-def test_without_a_defect_the_kernel_ends() -> None:
-    run()
-
-
 @pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
 def test_a_missing_arrival_names_the_barrier_and_who_waits(policy: Any) -> None:
     with scheduled(policy):
@@ -92,12 +87,6 @@ def test_a_named_barrier_that_not_all_reach_is_named_by_its_number() -> None:
 
     assert (wait.barrier_number, wait.missing_arrivals) == (3, 32)
     assert wait.threads == tuple(range(32))
-
-
-def test_a_deadlock_survives_the_way_to_another_process() -> None:
-    found = deadlock(arriving=0)
-
-    assert pickle.loads(pickle.dumps(found)).waits == found.waits
 
 
 def test_the_next_run_after_a_deadlock_works() -> None:

@@ -54,18 +54,24 @@ def run(text: str, **given: object) -> int:
     return int(out[0])
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", DEPENDENT)
-@pytest.mark.parametrize(
+HEADS = pytest.mark.parametrize(
     "head", ["", '__device__ void f() { asm volatile("fence.proxy.async;"); }']
 )
-def test_a_member_template_needs_no_keyword(name: str, head: str) -> None:
-    body, value = DEPENDENT[name]
-    text = f"""{head}{PARTS}
-template <typename P> __device__ int use(P plan) {{ {body} }}
-extern "C" __global__ void k(int* out) {{ out[0] = use(Plan()); }}
-"""
-    assert run(text) == value
+
+
+@HEADS
+def test_a_member_template_needs_no_keyword(head: str) -> None:
+    uses = "".join(
+        f"template <typename P> __device__ int use{number}(P plan) {{ {body} }}\n"
+        for number, (body, _) in enumerate(DEPENDENT.values())
+    )
+    calls = "".join(f"out[{number}] = use{number}(Plan());" for number in range(len(DEPENDENT)))
+    out = np.zeros(len(DEPENDENT), np.int32)
+    text = f'{head}{PARTS}{uses}extern "C" __global__ void k(int* out) {{ {calls} }}\n'
+
+    Kernel(text, "k")(1, 1, (out,))
+
+    assert out.tolist() == [value for _, value in DEPENDENT.values()]
 
 
 def test_a_header_s_member_templates_need_no_keyword(tmp_path: Path) -> None:
@@ -104,13 +110,12 @@ extern "C" __global__ void k(int* out) {{
     assert run(text) == 16
 
 
-@pytest.mark.parametrize("head", [PARTS, MEMBERS])
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("head", "line", "words"),
     [
-        ("int* wrong = 5;", "invalid conversion from 'int' to 'int"),
-        ("int wrong = undefined + plan.step<2>(1);", "'undefined' was not declared"),
-        ("plan.gone<2>(1);", "has no member named 'gone'"),
+        (PARTS, "int* wrong = 5;", "invalid conversion from 'int' to 'int"),
+        (MEMBERS, "int wrong = undefined + plan.step<2>(1);", "'undefined' was not declared"),
+        (PARTS, "plan.gone<2>(1);", "has no member named 'gone'"),
     ],
 )
 def test_other_mistakes_keep_their_line(head: str, line: str, words: str) -> None:
@@ -160,27 +165,29 @@ OWN_NAMES = {
 }
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "head", ["", '__device__ void f() { asm volatile("fence.proxy.async;"); }']
-)
-@pytest.mark.parametrize("use", OWN_NAMES)
-@pytest.mark.parametrize("name", ["threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"])
-def test_a_name_of_cuda_may_be_declared_again(name: str, use: str, head: str) -> None:
+NAMES = ("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize")
+
+
+@HEADS
+def test_a_name_of_cuda_may_be_declared_again(head: str) -> None:
+    bodies = [use.format(name) for use in OWN_NAMES.values() for name in NAMES]
+    uses = "".join(
+        f"{{ int own = 0; {{ {body} }}\n out[{80 * number} + at] += own * 1000 + warpSize; }}\n"
+        for number, body in enumerate(bodies)
+    )
     text = f"""{head}
 extern "C" __global__ void k(int* out) {{
     __shared__ char marks[3];
     __shared__ int sums[40];
-    int own = 0;
-    {{ {OWN_NAMES[use].format(name)} }}
     const dim3 size = blockDim;
     const unsigned at = blockIdx.x * size.x + threadIdx.x;
     if (threadIdx.x < 3) marks[threadIdx.x] = 1;
-    sums[threadIdx.x] = own * 1000 + gridDim.x * 100 + warpSize;
+    sums[threadIdx.x] = gridDim.x * 100;
     __syncthreads();
-    out[at] = sums[size.x - 1 - threadIdx.x] + at;
+    for (int i = 0; i < {len(bodies)}; ++i) out[80 * i + at] = sums[size.x - 1 - threadIdx.x] + at;
+    {uses}
 }}
 """
-    out = np.zeros(80, np.int32)
+    out = np.zeros((len(bodies), 80), np.int32)
     Kernel(text, "k")(2, 40, (out,))
     assert (out == 7 * 1000 + 2 * 100 + 32 + np.arange(80)).all()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -134,14 +133,6 @@ def test_a_defect_is_a_fault_with_its_reason(defect: str) -> None:
     assert str(caught.value).startswith("defects: block (0, 0, 0), thread ")
 
 
-def test_a_fault_survives_the_way_to_another_process() -> None:
-    with pytest.raises(EmulatedFault) as caught:
-        run("trap")
-    returned: Any = pickle.loads(pickle.dumps(caught.value))
-
-    assert (returned.reason, returned.thread) == (caught.value.reason, 0)
-
-
 MISSED = """
 #include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;
@@ -172,7 +163,7 @@ def test_a_phase_that_a_waiter_misses_is_reported(policy: Policy) -> None:
     kernel = Kernel(MISSED, "missed")
     where = np.zeros(1, np.int32)
 
-    for seed in range(10):
+    for seed in range(3):
         with scheduled(policy, seed=seed):
             kernel(1, 32, (where, 6, 1))
             kernel(1, 32, (where, 1, 0))
@@ -232,7 +223,7 @@ def test_what_the_rules_of_mbarriers_allow_is_no_fault(policy: Policy) -> None:
     tile = create_tma_tile(np.ones((32, 32), np.float32), (32, 32))
     kernel = Kernel(LEGAL, "legal", types={"Tile": tile})
 
-    for seed in range(20):
+    for seed in range(4):
         with scheduled(policy, seed=seed):
             kernel(2, 32, (tile,))
 
@@ -266,59 +257,6 @@ def test_a_peer_that_has_ended_cannot_be_reached() -> None:
     run_cluster(1)
     with pytest.raises(EmulatedFault, match=r"CTA 0 of the cluster has ended.*cluster_sync\(\)"):
         run_cluster(0)
-
-
-WILD = """
-__device__ int deep(volatile int* place, int depth) {
-    volatile int large[4096];
-    large[0] = depth;
-    return depth == 0 ? *place : deep(large, depth - 1) + large[0];
-}
-extern "C" __global__ void wild(int* out, long long at, int depth) {
-    if (threadIdx.x == 3) out[blockIdx.x + at] = deep(out, depth);
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("at", "depth", "reason"),
-    [
-        (1 << 44, 0, "at 0x.*, which lies in none of the launch's arrays"),
-        (0, 1000, "below the thread's stack of 128 KiB"),
-    ],
-)
-def test_memory_that_does_not_exist_ends_the_launch_and_not_the_process(
-    at: int, depth: int, reason: str
-) -> None:
-    out = np.zeros(4, np.int32)
-    kernel = Kernel(WILD, "wild")
-
-    for _ in range(3):
-        with pytest.raises(EmulatedFault, match=reason) as caught:
-            kernel(2, 32, (out, at, depth))
-        assert caught.value.thread == 3
-    kernel(2, 32, (out, 0, 2))
-    assert out[0] == 4
-
-
-OUTSIDE = """
-extern "C" __global__ void outside(int* out, const int* in, int at) {
-    out[at + threadIdx.x] = in[threadIdx.x];
-}
-"""
-
-
-@pytest.mark.parametrize(("at", "threads", "access"), [(8, 1, "a write"), (0, 9, "a read")])
-def test_an_access_outside_every_array_is_reported_before_it_does_harm(
-    at: int, threads: int, access: str
-) -> None:
-    out, source = np.zeros(16, np.int32), np.zeros(8, np.int32)
-    kernel = Kernel(OUTSIDE, "outside")
-
-    with pytest.raises(EmulatedFault, match=f"{access} of 4 bytes at 0x.* none of the launch's"):
-        kernel(1, threads, (out[:8], source, at))
-
-    assert not out.any()
 
 
 @pytest.mark.parametrize(
@@ -364,23 +302,6 @@ def test_an_access_at_an_address_that_is_no_multiple_of_its_size_is_a_fault(size
         said = f"{access} of {size} bytes at 0x.*, a misaligned address"
         with pytest.raises(EmulatedFault, match=said):
             kernel(1, 1, (out, source, size, to, at))
-
-
-def test_shared_memory_that_nobody_wrote_is_not_read() -> None:
-    kernel = Kernel(
-        """
-extern "C" __global__ void unwritten(int* out) {
-    __shared__ int values[32];
-    if (threadIdx.x < 31) values[threadIdx.x] = 1;
-    __syncthreads();
-    out[threadIdx.x] = values[threadIdx.x];
-}
-""",
-        "unwritten",
-    )
-
-    with pytest.raises(EmulatedFault, match=r"thread 31 .*which nothing has written"):
-        kernel(1, 32, (np.zeros(32, np.int32),))
 
 
 DIVERGENT = """

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from emulate.guide_defects import DEFECTS, planted, text_of
 from parity.guide_samples import SAMPLES
-from parity.test_guide_samples import check
 from planted import Defect, lines_named
 
 from tmaasync.emulate import scheduled
@@ -30,14 +29,3 @@ def test_a_defect_is_reported_at_the_users_line(defect: Defect) -> None:
     assert re.search(defect.says, report, re.DOTALL), report
     named = lines_named(defect.plant(text_of(defect.kernel)), report)
     assert any(defect.line in line for line in named), (report, named)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("sample", SAMPLES)
-def test_the_text_with_no_defect_chosen_is_sound(sample: str) -> None:
-    launch = SAMPLES[sample](np.copy)
-
-    with scheduled(races=True):
-        planted(sample, None)(launch.grid, launch.block, launch.arguments, **launch.options)
-
-    check(launch, launch.result)

@@ -59,15 +59,3 @@ def test_kept_stacks_have_their_guards(threads: int) -> None:
         recurse(1, threads, (out, depth))
 
         assert not out[:threads].any()
-
-
-def test_a_prepared_launch_gives_the_same_each_time() -> None:
-    count = Kernel('extern "C" __global__ void count(int* x) { atomicAdd(x, 1); }\n', "count")
-    x = np.zeros(1, np.int32)
-    prepared = count.prepare(2, 32, (x,))
-    for round_ in range(1, 4):
-        prepared()
-        with scheduled("random", seed=round_, races=True):
-            prepared()
-
-        assert x[0] == 128 * round_

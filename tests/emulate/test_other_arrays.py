@@ -89,13 +89,11 @@ def test_the_fault_names_the_other_array_too(kernel: Kernel) -> None:
     assert caught.value.rule == "other-array"
 
 
-@pytest.mark.parametrize("which", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
-@pytest.mark.parametrize("at", [0, 7, 15])
+@pytest.mark.parametrize("which", range(10))
 def test_accesses_inside_their_arrays_are_legal_wherever_these_lie(
-    kernel: Kernel, which: int, at: int
+    kernel: Kernel, which: int
 ) -> None:
-    if which in (5, 6):
-        at //= 2
+    at = 7 if which in (5, 6) else 15
     for starts in [(0, 16, 32, 48), (0, 0, 0, 0), (0, 8, 12, 4), (48, 32, 16, 0)]:
         kernel(1, 1, (*four(*starts), which, at))
 
@@ -236,26 +234,14 @@ def test_uses_of_a_parameter_keep_it_known(body: str) -> None:
         "swap(p, other);",
         "f(p);",
         "float*& r = p;",
-        "auto& r = p;",
-        "auto** r = &p;",
         "float (*p)[4];",
-        "void (*p)(int);",
-        "float *r, *p;",
         "for (float* p = other; ;) ;",
         "{ float* p(other); }",
-        "{ float* p{other}; }",
         "{ float p[4]; }",
-        "{ float* p[4]; }",
-        "{ Type* p[4]; }",
-        "{ Box<int> p[4]; }",
         "auto g = [](const float* p) { return p[3]; };",
-        "auto g = [p = other] { return p[3]; };",
         "auto [p, r] = pair;",
         "for (auto& p : list) ;",
         "struct S { float* p; float g() { return p[3]; } };",
-        "enum { p };",
-        "using p = int;",
-        "ns::p[3];",
     ],
 )
 def test_what_may_give_a_name_another_array_makes_it_unknown(body: str) -> None:
@@ -286,21 +272,14 @@ def copied(body: str) -> set[int]:
     [
         ("float* r = p;", 0),
         ("const float *const __restrict__ r = q + f(1, 2);", None),  # a call may hide a pointer
-        ("const float* r = q + (1 + i);", None),
         ("const float* r = &q[3 * i];", 1),
         ("auto r = q - 3;", 1),
-        ("const auto* r = (const int*)(p + 1);", 0),
         ("Box<int>* r = reinterpret_cast<Box<int>*>(p);", None),
-        ("auto r = static_cast<float*>(p), s = 3;", 0),
         ("float* a = p + 2; float* r = a - 1; r += 3;", 0),
         ("for (float* r = p; ; r += 2) ;", 0),
         ("float* r = p; r = other;", None),
-        ("float* r = p; { float* r = other; }", None),
         ("float* r = p; f(r);", None),
         ("float* r = i ? p : other;", None),
-        ("auto r = p[3];", None),
-        ("auto& r = p[3];", None),
-        ("*r = p[3];", None),
         ("float* r = p; p = other;", None),
         ("auto* r = [=] { return p; };", None),
     ],
@@ -324,14 +303,3 @@ def test_macros_and_other_functions_of_the_name() -> None:
     assert known("", before="__global__ void f(float* p); void g() { f(x); p[3] = 1; }") == [0, 1]
     assert known("", before="#define p other") == [1]
     assert known("", before="__global__ void f(int* p) { p[1] = 2; }") == []
-
-
-def test_places_are_columns_in_bytes_and_lines_of_the_source() -> None:
-    text = '# 1 "a.h"\nint x[3];\n# 7 "k.cu"\nvoid f(float* p) { /* é */ p[2] = x[1]; }\n'
-    # The brackets of p[2], then the assignment.
-    assert dict(places(text, "f", "k.cu", ())) == {
-        (7, 32): (0, False),
-        (7, 30): (0, False),
-        (7, 34): (0, True),
-    }
-    assert not places(text + '# 7 "k.cu"\nint y;\n', "f", "k.cu", ())

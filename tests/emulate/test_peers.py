@@ -8,13 +8,13 @@ import functools
 import pickle
 import re
 import runpy
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from bodies import chosen
 
 from tmaasync import (
     ArgumentError,
@@ -30,7 +30,6 @@ from tmaasync import (
     create_tma_tile,
     emulate,
     enable_peer_access,
-    ops,
 )
 
 SOURCE = Path(__file__).parents[1] / "parity" / "peers.cu"
@@ -58,9 +57,9 @@ def signals_of(world: emulate.World, count: int = 32) -> Signals:
     return Signals([device.array(np.zeros(count, np.uint32)) for device in world])
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("ranks", "policy"), [(2, "round_robin"), (3, "random"), (4, "adversarial")]
+)
 def test_a_ring_passes_tiles_on(ranks: int, policy: Any) -> None:
     data, rounds = values(ranks), 3
     with emulate.scheduled(policy, seed=ranks, races=True), emulate.devices(ranks) as world:
@@ -77,10 +76,8 @@ def test_a_ring_passes_tiles_on(ranks: int, policy: Any) -> None:
         assert np.array_equal(arrays[rank], data[(rank - 2 * rounds) % ranks])
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("ranks", "rounds"), [(2, 1), (3, 3)])
 def test_epochs_that_the_next_launch_uses_again_are_reported(
     ranks: int, seed: int, rounds: int
 ) -> None:
@@ -98,7 +95,7 @@ def test_epochs_that_the_next_launch_uses_again_are_reported(
             signals.synchronize()
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("ranks", [3, 8])
 def test_a_barrier_over_ranks_orders_ordinary_accesses(ranks: int) -> None:
     blocks, threads, rounds = 2, 32, 3
     with emulate.scheduled("random", seed=ranks, races=True), emulate.devices(ranks) as world:
@@ -112,69 +109,11 @@ def test_a_barrier_over_ranks_orders_ordinary_accesses(ranks: int) -> None:
     assert [int(one[0]) for one in wrong] == [0] * ranks
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("policy", ["random", "adversarial"])
-@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize(("ranks", "policy"), [(1, "random"), (3, "adversarial")])
 def test_the_tutorial_adds_over_any_number_of_ranks(ranks: int, policy: Any) -> None:
     example = runpy.run_path(str(EXAMPLE))
     with emulate.scheduled(policy, seed=ranks, races=True):
         example["main"](ranks)  # which compares the totals
-
-
-COUNTED = """
-#include <tmaasync/tmaasync.cuh>
-using namespace tmaasync;
-
-// A block of every rank adds to a number of each rank, and waits until all ranks have.
-extern "C" __global__ void count(const Signals signals, int* const* numbers, int rounds, int* out) {
-    const u32 mine = blockIdx.x * signals.ranks;
-    for (u32 round = 1; round <= rounds; ++round) {
-        for (u32 to = 0; to < signals.ranks; ++to) {
-            numbers[to][mine + signals.rank] += round;
-            signals.post_reduce(to, blockIdx.x);
-        }
-        signals.wait(blockIdx.x, round * signals.ranks);
-        int sum = 0;
-        for (u32 i = 0; i < signals.ranks; ++i) sum += numbers[signals.rank][mine + i];
-        out[blockIdx.x * rounds + round - 1] = sum;
-        signals.sync_ranks(gridDim.x + mine, round);
-    }
-}
-"""
-
-
-@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
-def test_several_producers_count_up_one_signal(ranks: int) -> None:
-    blocks, rounds = 2, 3
-    with emulate.scheduled("random", seed=ranks, races=True), emulate.devices(ranks) as world:
-        enable_peer_access(range(ranks))
-        signals = signals_of(world, blocks * (1 + ranks))
-        numbers = [device.array(np.zeros(blocks * ranks, np.int32)) for device in world]
-        sums = [device.array(np.zeros((blocks, rounds), np.int32)) for device in world]
-        addresses = np.array([one.ctypes.data for one in numbers], np.uint64)
-        count = Kernel(COUNTED, "count")
-        for rank, own in enumerate(signals):
-            count(blocks, 1, (own, world[rank].array(addresses), rounds, sums[rank]))
-
-    expected = [[ranks * n * (n + 1) // 2 for n in range(1, rounds + 1)]] * blocks
-    assert [one.tolist() for one in sums] == [expected] * ranks
-
-
-def test_every_device_loads_stores_and_adds_over_the_link() -> None:
-    data = values(2)
-    with emulate.devices(2) as world:
-        enable_peer_access([0, 1])
-        arrays = [device.array(one) for device, one in zip(world, data, strict=True)]
-        tiles = TMATensorTileArray(list(map(tile_of, arrays)))
-        pulled = world[1].array(np.full_like(data[0], np.nan))
-        kernel("pull")(BLOCKS, 1, (tiles, tile_of(pulled), 0))
-        world.synchronize()
-        assert np.array_equal(pulled, data[0])
-        kernel("push")(BLOCKS, 1, (tile_of(arrays[0]), tiles, 1, True))
-        world.synchronize()
-        assert np.array_equal(arrays[1], data[0] + data[1])
-        kernel("push")(BLOCKS, 1, (tile_of(arrays[0]), tiles, 1, False))
-    assert np.array_equal(arrays[1], data[0])
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
@@ -201,7 +140,7 @@ def test_a_hang_names_all_sides(ranks: int) -> None:
         ) in str(caught.value)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_streams_and_kernels_signal_each_other(seed: int) -> None:
     values = np.random.default_rng(seed).standard_normal(1000).astype(np.float32)
     with emulate.scheduled("random", seed=seed, races=True), emulate.devices(2) as world:
@@ -311,38 +250,6 @@ def test_memory_of_a_peer_needs_access() -> None:
     assert np.array_equal(arrays[0], arrays[1])
 
 
-def test_a_launch_in_a_world_takes_arrays_of_its_devices() -> None:
-    with emulate.devices(2) as world:
-        stranger = np.zeros((ROWS, COLUMNS), np.float32)
-        mine = tile_of(world[1].array(stranger))
-        with pytest.raises(LaunchError, match=r"args\[1\] is at 0x\w+ in host memory; inside emul"):
-            kernel("pull")(BLOCKS, 1, (TMATensorTileArray([mine]), tile_of(stranger), 0))
-        with pytest.raises(LaunchError, match="device is 2; this process sees 2 devices"):
-            kernel("pull")(BLOCKS, 1, (TMATensorTileArray([mine]), mine, 0), device=2)
-        other = TMATensorTileArray([tile_of(world[0].array(stranger))])
-        with pytest.raises(LaunchError, match="args lie on device 0, device 1; one launch runs on"):
-            kernel("push")(BLOCKS, 1, (TMATensorTileArray([mine]), other, 0, True))
-
-
-def test_launches_of_one_device_run_in_order() -> None:
-    source = """
-extern "C" __global__ void step(int* words, int factor, int more) {
-    words[threadIdx.x] = words[threadIdx.x] * factor + more;
-}
-"""
-    step = Kernel(source, "step")
-    with emulate.scheduled("random", seed=3, races=True), emulate.devices(2) as world:
-        words = [device.array(np.arange(32, dtype=np.int32)) for device in world]
-        for number in range(1, 4):
-            for array in words:
-                step(1, 32, (array, number + 1, number))
-        assert words[0][5] == 5  # nothing has run
-    expected = np.arange(32)
-    for number in range(1, 4):
-        expected = expected * (number + 1) + number
-    assert all(np.array_equal(array, expected) for array in words)
-
-
 def test_a_fault_names_its_device() -> None:
     source = '\nextern "C" __global__ void stop(int* words) { if (words[0]) __trap(); }\n'
     stop = Kernel(source, "stop")
@@ -353,67 +260,20 @@ def test_a_fault_names_its_device() -> None:
             world.synchronize()
 
 
-def test_equal_calls_of_an_operation_on_two_devices_are_two_launches() -> None:
-    for _ in range(2):  # a world that has ended leaves no launch to the next
-        with emulate.scheduled("random", seed=2, races=True), emulate.devices(2) as world:
-            sources = [device.array(one) for device, one in zip(world, values(2), strict=True)]
-            targets = [device.array(np.zeros_like(sources[0])) for device in world]
-            for source, target in zip(sources, targets, strict=True):
-                ops.copy(source, target)
-            assert [launch.queue.device for launch in world._queue] == [0, 1]
-        assert all(map(np.array_equal, sources, targets))
-
-
-def test_the_same_seed_replays_the_same_run() -> None:
-    source = """
-extern "C" __global__ void race(unsigned* word, unsigned* seen) {
-    for (int i = 0; i < 4; ++i) seen[blockIdx.x * 4 + i] = atomicAdd_system(word, 1u);
-}
-"""
-    race = Kernel(source, "race")
-
-    def order(seed: int) -> Sequence[int]:
-        with emulate.scheduled("random", seed=seed), emulate.devices(2) as world:
-            enable_peer_access([0, 1])
-            word = world[0].array(np.zeros(1, np.uint32))
-            seen = [device.array(np.zeros(8, np.uint32)) for device in world]
-            for rank in range(2):
-                race(2, 1, (word, seen[rank]), device=rank)
-        return [*seen[0].tolist(), *seen[1].tolist()]
-
-    orders = [order(seed) for seed in range(6)]
-    assert [order(seed) for seed in range(6)] == orders
-    assert all(sorted(one) == list(range(16)) for one in orders)
-    assert len(set(map(tuple, orders))) > 1
-
-
 @pytest.mark.parametrize("count", [0, 17, 1.5, "2"])
 def test_a_world_has_one_to_sixteen_devices(count: Any) -> None:
     with pytest.raises(ArgumentError, match="a world has 1 to 16 devices"), emulate.devices(count):
         pass
 
 
-def test_worlds_do_not_nest() -> None:
-    with (
-        emulate.devices(1),
-        pytest.raises(ArgumentError, match="another world"),
-        emulate.devices(1),
-    ):
-        pass
-
-
-def test_a_launch_of_a_world_that_has_ended_is_refused() -> None:
+def test_worlds_do_not_nest_and_launches_belong_to_one() -> None:
     with emulate.devices(1) as world:
+        with pytest.raises(ArgumentError, match="another world"), emulate.devices(1):
+            pass
         mine = tile_of(world[0].array(np.zeros((ROWS, COLUMNS), np.float32)))
         launch = kernel("pull").prepare(BLOCKS, 1, (TMATensorTileArray([mine]), mine, 0))
     with pytest.raises(LaunchError, match="its world has ended"):
         launch()
-
-
-def test_a_launch_belongs_to_the_world_it_was_prepared_in() -> None:
-    with emulate.devices(1) as world:
-        mine = tile_of(world[0].array(np.zeros((ROWS, COLUMNS), np.float32)))
-        launch = kernel("pull").prepare(BLOCKS, 1, (TMATensorTileArray([mine]), mine, 0))
     with emulate.devices(1), pytest.raises(LaunchError, match="its world has ended"):
         launch()
 
@@ -432,84 +292,81 @@ def test_another_thread_cannot_launch_on_the_arrays_of_a_world(*, opens_its_own:
             pool.submit(contextvars.copy_context().run, launch_in_thread).result()
 
 
+# How a flag is set and read, at which scope: whether that orders two devices.
 FLAGGED = """
 #include <cuda/atomic>
 #include <cuda/ptx>
-#include <tmaasync/tmaasync.cuh>
+using namespace cuda;
+template <thread_scope kScope>
+using Flag = atomic_ref<unsigned, kScope>;
 
-// Both ranks write a number for each other, count up the other's flag, and read theirs.
-extern "C" __global__ void exchange(u32* flag, u32* of_peer, int* mine, int* of_peers, int* read) {
-    using namespace cuda;
+// Both ranks write a number for each other, set the other's flag, and read theirs.
+extern "C" __global__ void exchange(
+    unsigned* flag, unsigned* of_peer, int* mine, int* of_peers, int* read, int sets, int gets
+) {
+    unsigned seen = 0;
     *of_peers = 7;
-    u32 seen = 0;
-    RELEASE;
-    do {
-        ACQUIRE;
-    } while (seen == 0);
+SETS
+    while (seen == 0) {
+GETS
+    }
     *read = *mine;
 }
-""".replace("u32", "unsigned")
-_SYSTEM, _DEVICE = (
-    (
-        f"atomic_ref<unsigned, thread_scope_{scope}>(*of_peer).fetch_add(1u, memory_order_release)",
-        f"seen = atomic_ref<unsigned, thread_scope_{scope}>(*flag).load(memory_order_acquire)",
-    )
-    for scope in ("system", "device")
-)
-_FENCES = (
-    "cuda::atomic_thread_fence(memory_order_release); *(volatile unsigned*)of_peer = 1",
-    "seen = *(volatile unsigned*)flag; cuda::atomic_thread_fence(memory_order_acquire)",
-)
-_PTX_OF = (
-    'asm volatile("red.release.{0}.global.add.u32 [%0], 1;" :: "l"(of_peer) : "memory")',
-    'asm volatile("ld.acquire.{0}.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory")',
-)
-_PTX_FENCES = (
-    "ptx::fence(ptx::sem_acq_rel, ptx::scope_{0}); atomicExch_system(of_peer, 1u)",
-    "seen = *(volatile unsigned*)flag; ptx::fence(ptx::sem_acq_rel, ptx::scope_{0})",
-)
+"""
+_PTX_SET = 'asm volatile("red.release.{}.global.add.u32 [%0], 1;" :: "l"(of_peer) : "memory");'
+_PTX_GET = 'asm volatile("ld.acquire.{}.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");'
+SETS = {
+    "system": "Flag<thread_scope_system>(*of_peer).fetch_add(1u, memory_order_release);",
+    "fence": "cuda::atomic_thread_fence(memory_order_release); *(volatile unsigned*)of_peer = 1;",
+    "ptx sys": _PTX_SET.format("sys"),
+    "fence sys": "ptx::fence(ptx::sem_acq_rel, ptx::scope_sys); atomicExch_system(of_peer, 1u);",
+    "device": "Flag<thread_scope_device>(*of_peer).fetch_add(1u, memory_order_release);",
+    "ptx gpu": _PTX_SET.format("gpu"),
+    "fence gpu": "ptx::fence(ptx::sem_acq_rel, ptx::scope_gpu); atomicExch_system(of_peer, 1u);",
+    "plain gpu": 'asm volatile("st.relaxed.gpu.global.u32 [%0], 1;" :: "l"(of_peer) : "memory");',
+}
+GETS = {
+    "system": "seen = Flag<thread_scope_system>(*flag).load(memory_order_acquire);",
+    "fence": "seen = *(volatile unsigned*)flag; cuda::atomic_thread_fence(memory_order_acquire);",
+    "ptx sys": _PTX_GET.format("sys"),
+    "fence sys": "seen = *(volatile unsigned*)flag; ptx::fence(ptx::sem_acq_rel, ptx::scope_sys);",
+    "device": "seen = Flag<thread_scope_device>(*flag).load(memory_order_acquire);",
+    "ptx gpu": _PTX_GET.format("gpu"),
+    "fence gpu": "seen = *(volatile unsigned*)flag; ptx::fence(ptx::sem_acq_rel, ptx::scope_gpu);",
+}
+SOUND = ("system", "fence", "ptx sys", "fence sys")
 
 
-def of_scope(steps: tuple[str, str], scope: str) -> tuple[str, str]:
-    return steps[0].replace("{0}", scope), steps[1].replace("{0}", scope)
+def exchange(sets: str, gets: str, seed: int) -> list[int]:
+    text = FLAGGED.replace("SETS", chosen(SETS.values(), "sets"))
+    text = text.replace("GETS", chosen(GETS.values(), "gets"))
+    numbers = ([*SETS].index(sets), [*GETS].index(gets))
+    with emulate.scheduled("random", seed=seed, races=True), emulate.devices(2) as world:
+        enable_peer_access([0, 1])
+        flags = [device.array(np.zeros(1, np.uint32)) for device in world]
+        given = [device.array(np.zeros(1, np.int32)) for device in world]
+        read = [device.array(np.zeros(1, np.int32)) for device in world]
+        for own, peer in ((0, 1), (1, 0)):
+            args = (flags[own], flags[peer], given[own], given[peer], read[own], *numbers)
+            Kernel(text, "exchange")(1, 1, args, device=own)
+    return [int(one[0]) for one in read]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("steps", "is_sound"),
+    ("sets", "gets"),
     [
-        (_SYSTEM, True),
-        (_DEVICE, False),
-        (_FENCES, True),
-        (of_scope(_PTX_OF, "sys"), True),
-        (of_scope(_PTX_OF, "gpu"), False),
-        (of_scope(_PTX_FENCES, "sys"), True),
-        (of_scope(_PTX_FENCES, "gpu"), False),
+        *zip(SETS, GETS, strict=False),
+        *(("system", one) for one in GETS if one != "system"),
+        *((one, "system") for one in SETS if one != "system"),
     ],
 )
-def test_flags_of_libcu_and_of_ptx_order_at_system_scope(
-    steps: tuple[str, str], is_sound: bool
-) -> None:
-    source = FLAGGED.replace("RELEASE", steps[0], 1).replace("ACQUIRE", steps[1], 1)
-    exchange = Kernel(source, "exchange")
-
-    def run(seed: int) -> list[int]:
-        with emulate.scheduled("random", seed=seed, races=True), emulate.devices(2) as world:
-            enable_peer_access([0, 1])
-            flags = [device.array(np.zeros(1, np.uint32)) for device in world]
-            given = [device.array(np.zeros(1, np.int32)) for device in world]
-            read = [device.array(np.zeros(1, np.int32)) for device in world]
-            for own, peer in ((0, 1), (1, 0)):
-                args = (flags[own], flags[peer], given[own], given[peer], read[own])
-                exchange(1, 1, args, device=own)
-        return [int(one[0]) for one in read]
-
-    for seed in range(5):
-        if is_sound:
-            assert run(seed) == [7, 7]
+def test_flags_order_two_devices_at_system_scope(sets: str, gets: str) -> None:
+    for seed in range(2):
+        if sets in SOUND and gets in SOUND:
+            assert exchange(sets, gets, seed) == [7, 7]
         else:
             with pytest.raises(EmulatedRace, match=r"system scope|their own device"):
-                run(seed)
+                exchange(sets, gets, seed)
 
 
 THROUGH_A_TABLE = """
@@ -540,66 +397,6 @@ def test_an_array_of_a_peer_that_only_a_pointer_names_has_its_bounds(
             assert arrays[1][127] == 1
 
 
-def test_a_pointer_to_an_array_of_a_device_without_access_leads_nowhere() -> None:
-    fill = Kernel(THROUGH_A_TABLE, "fill")
-    with emulate.devices(2) as world:
-        arrays = [device.array(np.zeros(128, np.float32)) for device in world]
-        table = world[0].array(np.array([array.ctypes.data for array in arrays], np.uint64))
-        fill(1, 1, (table, 0, 3, 1), device=0)
-        world.synchronize()
-        assert arrays[0][3] == 1
-        fill(1, 1, (table, 1, 3, 1), device=0)
-        with pytest.raises(EmulatedFault, match=r"\(array 0 of device 1\)\[3\].*lies in none of"):
-            world.synchronize()
-
-
-FLAG = """
-#include <cuda/atomic>
-template <cuda::thread_scope kScope>
-using Flag = cuda::atomic_ref<unsigned, kScope>;
-extern "C" __global__ void set(unsigned* flag) { SET; }
-extern "C" __global__ void await(unsigned* flag) {
-    unsigned seen;
-    do { GET; } while (seen != 7);
-}
-"""
-STORES = {
-    "relaxed.gpu": 'asm volatile("st.relaxed.gpu.global.u32 [%0], 7;" :: "l"(flag) : "memory")',
-    "release.gpu": 'asm volatile("st.release.gpu.global.u32 [%0], 7;" :: "l"(flag) : "memory")',
-    "relaxed.sys": 'asm volatile("st.relaxed.sys.global.u32 [%0], 7;" :: "l"(flag) : "memory")',
-    "device": "Flag<cuda::thread_scope_device>(*flag).store(7)",
-    "system": "Flag<cuda::thread_scope_system>(*flag).store(7)",
-}
-LOADS = {
-    "acquire.gpu": 'asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag))',
-    "acquire.sys": 'asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag))',
-    "volatile": "seen = *(volatile unsigned*)flag",
-    "device": "seen = Flag<cuda::thread_scope_device>(*flag).load()",
-    "system": "seen = Flag<cuda::thread_scope_system>(*flag).load()",
-}
-OF_SYSTEM = {"relaxed.sys", "acquire.sys", "volatile", "system"}
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("load", LOADS)
-def test_a_flag_between_devices_is_stored_and_loaded_at_system_scope(store: str, load: str) -> None:
-    # Each kernel is built once, with any code in the other.
-    setting = FLAG.replace("SET", STORES[store]).replace("GET", LOADS["volatile"])
-    awaiting = FLAG.replace("SET", STORES["system"]).replace("GET", LOADS[load])
-    for peer in (0, 1):
-        with emulate.devices(2) as world:
-            enable_peer_access([0, 1])
-            flag = world[0].array(np.zeros(1, np.uint32))
-            Kernel(setting, "set")(1, 1, (flag,), device=0, stream="set")
-            Kernel(awaiting, "await")(1, 1, (flag,), device=peer, stream="await")
-            if peer == 0 or {store, load} <= OF_SYSTEM:
-                world.synchronize()
-            else:
-                with pytest.raises(EmulatedRace, match="atomic for their own device alone"):
-                    world.synchronize()
-
-
 POSTS = """
 #include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;
@@ -625,43 +422,6 @@ def test_an_epoch_that_decreases_is_a_fault() -> None:
             world.synchronize()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_race_on_a_tile_of_several_names_the_tile(rank: int) -> None:
-    with emulate.devices(2) as world:
-        enable_peer_access([0, 1])
-        arrays = [device.array(np.zeros((ROWS, COLUMNS), np.float32)) for device in world]
-        tiles = TMATensorTileArray([tile_of(array) for array in arrays])
-        for device, source in enumerate(world):
-            mine = tile_of(source.array(np.ones((ROWS, COLUMNS), np.float32)))
-            kernel("push")(BLOCKS, 1, (mine, tiles, np.int32(rank), False), device=device)
-        with pytest.raises(EmulatedRace, match=rf"a race on targets\[{rank}\]\[\d+\]\[\d+\] "):
-            world.synchronize()
-
-
-WAITING = """
-#include <tmaasync/tmaasync.cuh>
-extern "C" __global__ void waiting(const tmaasync::Signals signals) {
-    signals.wait(0, 1);
-}
-"""
-
-
-def test_a_deadlock_of_many_blocks_shows_some_of_each_device() -> None:
-    with emulate.devices(3) as world:
-        enable_peer_access([0, 1, 2])
-        signals = Signals([device.array(np.zeros(1, np.uint32)) for device in world])
-        for own in signals:
-            Kernel(WAITING, "waiting")(20, 1, (own,))
-        with pytest.raises(EmulatedDeadlock) as caught:
-            world.synchronize()
-    _, *lines, more = str(caught.value).splitlines()
-    assert len(caught.value.waits) == len(caught.value.signals) == 60
-    assert more == "  and 36 more, which the error's waits list"
-    assert [line.partition(",")[0] for line in lines] == [
-        f"  device {device}" for device in range(3) for _ in range(8)
-    ]
-
-
 MIXED = """
 #include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;
@@ -670,11 +430,9 @@ extern "C" __global__ void adds(const Signals signals) { signals.post_reduce(1, 
 """
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("second", [0, 1])
-def test_a_signal_that_is_set_and_added_to_is_a_fault(seed: int, second: int) -> None:
-    with emulate.scheduled("random", seed=seed), emulate.devices(2) as world:
+def test_a_signal_that_is_set_and_added_to_is_a_fault(second: int) -> None:
+    with emulate.scheduled("random", seed=second), emulate.devices(2) as world:
         enable_peer_access([0, 1])
         signals = Signals([device.array(np.zeros(1, np.uint32)) for device in world])
         for rank, name in ((0, "sets"), (second, "adds")):
@@ -719,16 +477,27 @@ def reuse(policy: Any, seed: int, poster: int, *, by_stream: bool) -> None:
             take(1, 1, (signals[0], sent, out, rounds), device=0, stream="consumer")
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
 @pytest.mark.parametrize("poster", [0, 1])
 @pytest.mark.parametrize("by_stream", [False, True])
 def test_a_buffer_that_is_reused_too_early_is_a_race_in_every_order(
-    policy: Any, poster: int, by_stream: bool
+    poster: int, by_stream: bool
 ) -> None:
     """A wait relies on the first post of its epoch, of another device or of its own."""
-    for seed in range(5):
+    for policy in ("round_robin", "random", "adversarial"):
         with pytest.raises(EmulatedRace) as caught:
-            reuse(policy, seed, poster, by_stream=by_stream)
+            reuse(policy, 0, poster, by_stream=by_stream)
         assert caught.value.memory == "global"
         assert ("in different streams of one device" in caught.value.cause) == (poster == 0)
+
+
+def test_a_launch_in_a_world_takes_arrays_of_its_devices() -> None:
+    with emulate.devices(2) as world:
+        stranger = np.zeros((ROWS, COLUMNS), np.float32)
+        mine = tile_of(world[1].array(stranger))
+        with pytest.raises(LaunchError, match=r"args\[1\] is at 0x\w+ in host memory; inside emul"):
+            kernel("pull")(BLOCKS, 1, (TMATensorTileArray([mine]), tile_of(stranger), 0))
+        with pytest.raises(LaunchError, match="device is 2; this process sees 2 devices"):
+            kernel("pull")(BLOCKS, 1, (TMATensorTileArray([mine]), mine, 0), device=2)
+        other = TMATensorTileArray([tile_of(world[0].array(stranger))])
+        with pytest.raises(LaunchError, match="args lie on device 0, device 1; one launch runs on"):
+            kernel("push")(BLOCKS, 1, (TMATensorTileArray([mine]), other, 0, True))

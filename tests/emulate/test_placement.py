@@ -103,22 +103,6 @@ DEFECTS = {
         r"takes the whole warp. Elect before lanes leave",
         "if (elect()) value = 1;",
     ),
-    "the odd lanes elect": Defect(
-        "if (lane % 2 == 0) return;\nif (elect()) value = 2;",
-        r"executed by lanes 1, 3, .*, 31 of warp 0, and lanes 0, 2, .*, 30 have ended",
-        "if (elect()) value = 2;",
-    ),
-    "all but one elect": Defect(
-        "if (lane != 5) { if (elect()) value = 3; }",
-        r"elect.sync is executed by lanes 0, 1, .*, 31 of warp 0, and lane 5 have? ended",
-        "if (elect()) value = 3;",
-    ),
-    "a butterfly with lanes that have ended": Defect(
-        "if (lane >= 16) return;\nvalue += __shfl_xor_sync(0xffffffff, value, 16);",
-        r"shfl.sync: lane 0 of warp 0 reads from lane 16, which has ended: what it gets is "
-        r"undefined. Let every lane that is read from take part",
-        "__shfl_xor_sync(0xffffffff, value, 16);",
-    ),
     "a butterfly beyond the mask": Defect(
         "if (lane < 8) value += __shfl_xor_sync(0xff, value, 8);",
         r"shfl.sync: lane 0 .* reads from lane 8, which is not in the mask 0xff: what",
@@ -165,11 +149,6 @@ DEFECTS = {
         "if (threadIdx.x == 0) load(tile, shared, 128);\nif (what == 998) value = 5;",
         r"a tile with a swizzle of 128 bytes lies at shared offset 128 \(bytes.*\); it must lie at "
         r"a multiple of 1024, where the pattern begins. Declare it alignas\(1024\)",
-        "cp_async_bulk_tensor_load<2>(",
-    ),
-    "a swizzled tile at 512": Defect(
-        "if (threadIdx.x == 0) load(tile, shared, 512);\nif (what == 997) value = 5;",
-        r"swizzle of 128 bytes lies at shared offset 512",
         "cp_async_bulk_tensor_load<2>(",
     ),
     "a store of a swizzled tile at 256": Defect(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-from collections import Counter
 
 import pytest
 from emulate.planted.defects import DEFECTS, SOUND
@@ -13,11 +12,11 @@ from planted import Defect
 
 from tmaasync.emulate import scheduled
 
-FOUND = [defect for defect in DEFECTS if not defect.missed]
-MISSED = [defect for defect in DEFECTS if defect.missed]
 # Found without the build that checks ordinary accesses, too: instructions alone show them.
 OTHER_BUILD = [
-    defect for defect in FOUND if defect.kernel in ("pipe", "wsgemm") and defect.kind == "arrivals"
+    defect
+    for defect in DEFECTS
+    if defect.kernel in ("pipe", "wsgemm") and defect.kind == "arrivals"
 ]
 
 
@@ -34,13 +33,12 @@ def reported(defect: Defect) -> Outcome:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("races", [False, True])
-def test_without_a_defect_nothing_is_reported(kernel: str, races: bool) -> None:
-    for schedule in schedules():
+def test_without_a_defect_nothing_is_reported(kernel: str) -> None:
+    for races in (False, True):
         job = KERNELS[kernel]()
-        with scheduled(races=races, **schedule):
+        with scheduled(races=races, policy="random"):
             job.run(builder_of(kernel))
-        assert job.is_right(), schedule
+        assert job.is_right()
 
 
 @pytest.mark.sampled(2)
@@ -54,7 +52,7 @@ def test_what_only_looks_like_a_defect_is_not_reported(edit: Defect) -> None:
 
 
 @pytest.mark.sampled(9)
-@pytest.mark.parametrize("defect", FOUND, ids=lambda defect: defect.key)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.key)
 def test_a_defect_is_reported_with_its_class_its_line_and_a_remedy(defect: Defect) -> None:
     found = reported(defect)
 
@@ -70,18 +68,3 @@ def test_a_wrong_number_of_arrivals_needs_no_record_of_accesses(defect: Defect) 
         found = outcome(defect)
 
     assert found.has_class, found.error
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("defect", MISSED, ids=lambda defect: defect.key)
-def test_a_defect_that_is_not_found_yet_is_listed_as_that(defect: Defect) -> None:
-    found = reported(defect)
-
-    assert not found.is_found, f"found now: empty `missed` of {defect.key!r}: {found.error}"
-
-
-def test_each_defect_is_planted_once_and_most_kinds_more_than_once() -> None:
-    assert len({defect.key for defect in DEFECTS}) == len(DEFECTS) >= 130
-    edits = [(defect.kernel, defect.edits) for defect in DEFECTS if defect.edits]
-    assert len(set(edits)) == len(edits)
-    assert min(Counter(defect.kind for defect in DEFECTS).values()) >= 5

@@ -187,15 +187,6 @@ def test_a_planted_defect_is_reported_at_the_line_of_the_source(name: str) -> No
         assert line in str(raised.value)
 
 
-def test_without_line_tables_reports_name_the_line_of_the_module() -> None:
-    text = re.sub(r"\t\.loc[^\n]*", "", PLANTED["a barrier removed in a library function"].text)
-    with emulate.scheduled(races=True), pytest.raises(EmulatedRace) as raised:
-        softmax(Kernel(text, "softmax"))
-    named = [int(one) for one in re.findall(r"at kernel\.ptx:(\d+)", str(raised.value))]
-    assert len(named) == 2
-    assert all("shared" in text.split("\n")[line - 1] for line in named)
-
-
 def test_rules_that_compilers_break_are_notes(caplog: pytest.LogCaptureFixture) -> None:
     module = text_of("gemm") + "// a kernel of its own, whose notes are not logged yet\n"
     gemm(Kernel(module))
@@ -227,11 +218,6 @@ def test_a_tensor_descriptor_becomes_a_map_with_sizes_and_strides() -> None:
     boxes = ((128, 64), (64, 64), (128, 64))
     triton.launch(compiled("gemm", 98328, boxes), (2, 1), *described, 192)
     assert np.abs(out - wanted).max() <= 1e-3 * np.abs(wanted).max()
-
-
-def test_a_function_without_triton_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"kernel is .* it has no @triton\.jit"):
-        triton.run(matrices, (1,))
 
 
 # --- kernels of CUDA C++ ----------------------------------------------------------------------
@@ -274,12 +260,6 @@ def test_an_assertion_of_a_module_is_reported_at_its_line() -> None:
     line = next(at for at, text in enumerate(lines, 1) if "assert(" in text)
     with pytest.raises(EmulatedFault, match=rf"features\.cu:{line}: assert\(n == 128\) does not"):
         features(n=127)
-
-
-def test_a_variable_of_a_module_is_written_by_its_name() -> None:
-    kernel = Kernel(FOLDER / "features.ptx")
-    variable = kernel.variable("counter", device="cpu")
-    assert np.frombuffer(variable.read(np.uint8).tobytes(), np.int32) == 7
 
 
 # --- modules written by hand ------------------------------------------------------------------
@@ -389,20 +369,6 @@ def test_a_module_of_several_entries_needs_a_name() -> None:
         Kernel(FOLDER / "by_hand.ptx")
 
 
-def test_a_wrong_argument_is_refused() -> None:
-    kernel, x = Kernel(FOLDER / "softmax.ptx"), np.zeros((1, 1000), np.float32)
-    with pytest.raises(LaunchError, match="args has 3 items; softmax takes 5"):
-        kernel(1, 128, (x, x, 1000))
-    with pytest.raises(LaunchError, match=r"args\[2\] is .* a 4-byte integer"):
-        kernel(1, 128, (x, x, np.int64(1000), 0, 0))
-
-
-def test_a_block_above_the_bounds_is_refused() -> None:
-    x = np.zeros((1, 1000), np.float32)
-    with pytest.raises(LaunchError, match="128"):
-        Kernel(FOLDER / "softmax.ptx")(1, 256, (x, x.copy(), 1000, 0, 0), shared_mem=16)
-
-
 def test_another_block_than_the_required_one_is_refused() -> None:
     x = np.zeros((1, 1000), np.float32)
     with pytest.raises(LaunchError, match=r"softmax is declared with \.reqntid 128, 1, 1"):
@@ -412,3 +378,17 @@ def test_another_block_than_the_required_one_is_refused() -> None:
 def test_the_compilers_arguments_are_refused() -> None:
     with pytest.raises(ArgumentError, match=r"constants.*the source is a PTX module"):
         Kernel(FOLDER / "softmax.ptx", constants={"N": 3})
+
+
+def test_a_variable_of_a_module_is_written_by_its_name() -> None:
+    kernel = Kernel(FOLDER / "features.ptx")
+    variable = kernel.variable("counter", device="cpu")
+    assert np.frombuffer(variable.read(np.uint8).tobytes(), np.int32) == 7
+
+
+def test_a_wrong_argument_is_refused() -> None:
+    kernel, x = Kernel(FOLDER / "softmax.ptx"), np.zeros((1, 1000), np.float32)
+    with pytest.raises(LaunchError, match="args has 3 items; softmax takes 5"):
+        kernel(1, 128, (x, x, 1000))
+    with pytest.raises(LaunchError, match=r"args\[2\] is .* a 4-byte integer"):
+        kernel(1, 128, (x, x, np.int64(1000), 0, 0))

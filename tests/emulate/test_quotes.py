@@ -144,10 +144,3 @@ def test_a_module_without_lines_quotes_its_own() -> None:
 
     assert "kernel.ptx:9" in report
     assert quoted == "  kernel.ptx:9: st.global.u32 [%rd2+64], 1;"
-
-
-@pytest.mark.parametrize("file", ["gone.py", "/gone/gone.py"])
-def test_a_source_that_is_not_here_is_not_quoted(file: str) -> None:
-    report, quoted = quoted_of_module(".loc 1 2 0", f'.file 1 "{file}"')
-
-    assert ("gone.py:2" in report, quoted) == (True, "")

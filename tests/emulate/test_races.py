@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+from bodies import chosen
 
 from tmaasync import EmulatedRace, Kernel, create_tma_tile
 from tmaasync.emulate import scheduled
+from tmaasync.emulate.launch.schedule import Policy
 
 PASS = """
 #include <tmaasync/tmaasync.cuh>
@@ -20,20 +22,13 @@ struct Big { int values[40]; };
 struct Two { int first, second; };
 __device__ __noinline__ Two two(int x) { return {x, x + 1}; }
 
-extern "C" __global__ void pass(int* out, int* flag) {
+extern "C" __global__ void pass(int* out, int* flag, int what) {
     __shared__ int value;
     __shared__ Big from, to;
     const int thread = threadIdx.x;
-    (void)from, (void)to, (void)flag;
-    BODY
+BODIES
 }
 """
-
-
-def run(body: str, *, blocks: int = 1, threads: int = 64) -> Any:
-    out, flag = np.zeros(1024, np.int32), np.zeros(4, np.int32)
-    Kernel(PASS.replace("BODY", body), "pass")(blocks, threads, (out, flag))
-    return out
 
 
 STMATRIX = (
@@ -73,14 +68,6 @@ ORDERED = {
     "a copied struct": "if (thread == 0) { for (int& v : from.values) v = 1; to = from; } "
     "__syncthreads(); out[thread] = to.values[thread % 40];",
 }
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("body", ORDERED.values(), ids=ORDERED)
-@pytest.mark.parametrize("policy", ["round_robin", "random"])
-def test_what_is_ordered_is_no_race(body: str, policy: Any) -> None:
-    with scheduled(policy, seed=3):
-        run(body)
 
 
 CLEAR = "if (thread == 0) value = 0; __syncthreads(); "
@@ -153,29 +140,49 @@ RACES = {
 }
 
 
+ACROSS = {
+    "blocks write": "if (thread == 0) out[0] = blockIdx.x;",
+    "blocks count": "if (thread == 0) { out[blockIdx.x] = 1; __threadfence(); "
+    "if (atomicAdd(flag, 1) == 1) { __threadfence(); out[2] = out[0] + out[1]; } }",
+}
+BODIES = {
+    **{f"ordered: {name}": body for name, body in ORDERED.items()},
+    **{name: body for name, (body, _) in RACES.items()},
+    **ACROSS,
+}
+
+
+def run(name: str, *, blocks: int = 1) -> Any:
+    out, flag = np.zeros(1024, np.int32), np.zeros(4, np.int32)
+    kernel = Kernel(PASS.replace("BODIES", chosen(BODIES.values())), "pass")
+    kernel(blocks, 64, (out, flag, [*BODIES].index(name)))
+    return out
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", ORDERED)
+def test_what_is_ordered_is_no_race(name: str) -> None:
+    for policy in get_args(Policy)[:2]:
+        with scheduled(policy, seed=3):
+            run(f"ordered: {name}")
+
+
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", RACES)
-@pytest.mark.parametrize("policy", ["round_robin", "random"])
-def test_what_is_not_ordered_is_a_race(name: str, policy: Any) -> None:
-    body, place = RACES[name]
+def test_what_is_not_ordered_is_a_race(name: str) -> None:
+    _, place = RACES[name]
 
-    with scheduled(policy, seed=3), pytest.raises(EmulatedRace, match="a race on") as caught:
-        run(body)
-
-    assert place in str(caught.value)
-    assert "kernel.cu:14" in str(caught.value)
+    for policy in get_args(Policy)[:2]:
+        with scheduled(policy, seed=3), pytest.raises(EmulatedRace, match="a race on") as caught:
+            run(name)
+        assert place in str(caught.value)
+        assert "at kernel.cu:" in str(caught.value)
 
 
 def test_blocks_are_ordered_by_nothing_but_atomics_and_fences() -> None:
     with pytest.raises(EmulatedRace, match=r"block \(0, 0, 0\).*\n.*block \(1, 0, 0\)"):
-        run("if (thread == 0) out[0] = blockIdx.x;", blocks=2)
-
-    counted = run(
-        "if (thread == 0) { out[blockIdx.x] = 1; __threadfence(); "
-        "if (atomicAdd(flag, 1) == 1) { __threadfence(); out[2] = out[0] + out[1]; } }",
-        blocks=2,
-    )
-    assert counted[2] == 2
+        run("blocks write", blocks=2)
+    assert run("blocks count", blocks=2)[2] == 2
 
 
 STAGED = """
@@ -188,14 +195,16 @@ struct SharedMemory {
 };
 extern "C" __device__ const int staged_shared_bytes = sizeof(SharedMemory);
 
-extern "C" __global__ void staged(const __grid_constant__ Tile tile, float* array) {
+extern "C" __global__ void staged(
+    const __grid_constant__ Tile tile, float* array, int what
+) {
     auto& shared = dynamic_shared<SharedMemory>();
     if (threadIdx.x == 0) {
         shared.full.init(1);
         fence_barrier_init();
     }
     __syncthreads();
-    BODY
+BODIES
 }
 """
 LOAD = (
@@ -205,13 +214,6 @@ LOAD = (
 FILL = "shared.tile.data()[threadIdx.x] = 1;"
 STORE = "if (threadIdx.x == 0) { tile.async_store(shared.tile, {0, 0}); commit_group(); "
 FENCED = f"{FILL} fence_async_view_proxy(); __syncthreads(); "
-
-
-def run_staged(body: str) -> None:
-    array = np.ones((8, 8), np.float32)
-    tile = create_tma_tile(array, (8, 8))
-    kernel = Kernel(STAGED.replace("BODY", body), "staged", types={"Tile": tile})
-    kernel(1, 64, (tile, array))
 
 
 STAGED_ORDERED = {
@@ -276,25 +278,36 @@ STAGED_RACES = {
 }
 
 
-@pytest.mark.parametrize("body", STAGED_ORDERED.values(), ids=STAGED_ORDERED)
-def test_tma_in_order_is_no_race(body: str) -> None:
-    run_staged(body)
+STAGED_BODIES = {**STAGED_ORDERED, **{name: body for name, (body, _) in STAGED_RACES.items()}}
+
+
+def run_staged(name: str) -> None:
+    array = np.ones((8, 8), np.float32)
+    tile = create_tma_tile(array, (8, 8))
+    text = STAGED.replace("BODIES", chosen(STAGED_BODIES.values()))
+    kernel = Kernel(text, "staged", types={"Tile": tile})
+    kernel(1, 64, (tile, array, [*STAGED_BODIES].index(name)))
+
+
+@pytest.mark.parametrize("name", STAGED_ORDERED)
+def test_tma_in_order_is_no_race(name: str) -> None:
+    run_staged(name)
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", STAGED_RACES)
 def test_tma_out_of_order_is_a_race_with_its_remedy(name: str) -> None:
-    body, remedy = STAGED_RACES[name]
+    _, remedy = STAGED_RACES[name]
 
     with pytest.raises(Exception, match=r"a race on|nothing has written") as caught:
-        run_staged(body)
+        run_staged(name)
 
     assert remedy in str(caught.value)
 
 
 def test_a_race_survives_the_way_to_another_process() -> None:
     with pytest.raises(EmulatedRace) as caught:
-        run("value = thread; __syncthreads(); out[thread] = value;")
+        run("two writers")
 
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.first, again.second, str(again)) == (
@@ -302,11 +315,6 @@ def test_a_race_survives_the_way_to_another_process() -> None:
         caught.value.second,
         str(caught.value),
     )
-
-
-def test_without_the_detector_the_kernel_runs() -> None:
-    with scheduled(races=False):
-        run("value = thread; __syncthreads(); out[thread] = value;")
 
 
 MEET = """
@@ -339,8 +347,11 @@ def test_a_relaxed_cluster_arrival_after_the_fence_hands_on_an_initialised_mbarr
             Kernel(late, "meet")(1, 64, (out,))
 
 
-HANDED_ON = """
-extern "C" __global__ void handed_on(int* out) {
+HANDED_ON = r"""
+extern "C" __global__ void handed_on(
+    int* out, bool fenced_before, bool arrives_relaxed, bool fenced_after, bool waits_relaxed,
+    bool acquires
+) {
     __shared__ int cell;
     __shared__ unsigned long long barrier;
     const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(&barrier));
@@ -351,60 +362,50 @@ extern "C" __global__ void handed_on(int* out) {
     __syncthreads();
     if (threadIdx.x == 0) {
         cell = 7;
-        RELEASE
-    } else {
-        ACQUIRE
-        out[threadIdx.x] = cell;
+        if (fenced_before) asm volatile("fence.acq_rel.cta;" ::: "memory");
+        if (arrives_relaxed) {
+            asm volatile("mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];" :: "r"(at));
+        } else {
+            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(at) : "memory");
+        }
+        if (fenced_after) asm volatile("fence.acq_rel.cta;" ::: "memory");
+        return;
     }
+    for (unsigned done = 0; !done;) {
+        if (waits_relaxed) {
+            asm volatile(
+                "{ .reg .pred p; mbarrier.try_wait.parity.relaxed.cta.shared::cta.b64 p, [%1], 0; "
+                "selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at) : "memory");
+        } else {
+            asm volatile(
+                "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; "
+                "selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at) : "memory");
+        }
+    }
+    if (acquires) asm volatile("fence.acq_rel.cta;" ::: "memory");
+    out[threadIdx.x] = cell;
 }
 """
-CTA_FENCE = 'asm volatile("fence.acq_rel.cta;" ::: "memory");'
 
 
-def arrival(semantics: str) -> str:
-    instruction = f"mbarrier.arrive{semantics}.shared::cta.b64 _, [%0];"
-    return f'asm volatile("{instruction}" :: "r"(at) : "memory");'
-
-
-def waiting(semantics: str) -> str:
-    return f"""
-    unsigned done = 0;
-    while (!done) {{
-        asm volatile(
-            "{{ .reg .pred p; mbarrier.try_wait.parity{semantics}.shared::cta.b64 p, [%1], 0; "
-            "selp.u32 %0, 1, 0, p; }}" : "=r"(done) : "r"(at) : "memory");
-    }}"""
-
-
-RELAXED = ".relaxed.cta"
-ORDERED_BY_FENCES = {
-    "a fence, then a relaxed arrival": (f"{CTA_FENCE} {arrival(RELAXED)}", waiting("")),
-    "a relaxed wait, then a fence": (arrival(""), f"{waiting(RELAXED)} {CTA_FENCE}"),
-    "both": (f"{CTA_FENCE} {arrival(RELAXED)}", f"{waiting(RELAXED)} {CTA_FENCE}"),
-}
-NOT_ORDERED = {
-    "a relaxed arrival": (arrival(RELAXED), waiting("")),
-    "a fence after the arrival": (f"{arrival(RELAXED)} {CTA_FENCE}", waiting("")),
-    "a relaxed wait": (arrival(""), waiting(RELAXED)),
-}
-
-
-def hand_on(release: str, acquire: str) -> None:
-    text = HANDED_ON.replace("RELEASE", release).replace("ACQUIRE", acquire)
-    with scheduled(races=True):
-        Kernel(text, "handed_on")(1, 64, (np.zeros(64, np.int32),))
-
-
-@pytest.mark.parametrize("name", ORDERED_BY_FENCES)
-def test_a_fence_with_a_relaxed_operation_on_an_mbarrier_orders(name: str) -> None:
+@pytest.mark.parametrize(
+    ("steps", "is_ordered"),
+    [
+        ((True, True, False, False, False), True),
+        ((False, False, False, True, True), True),
+        ((True, True, False, True, True), True),
+        ((False, True, False, False, False), False),
+        ((False, True, True, False, False), False),
+        ((False, False, False, True, False), False),
+    ],
+)
+def test_a_fence_with_a_relaxed_operation_on_an_mbarrier_orders(
+    steps: tuple[bool, ...], is_ordered: bool
+) -> None:
     """PTX ISA, memory consistency model: release and acquire patterns."""
-    hand_on(*ORDERED_BY_FENCES[name])
-
-
-@pytest.mark.parametrize("name", NOT_ORDERED)
-def test_a_relaxed_operation_on_an_mbarrier_alone_orders_nothing(name: str) -> None:
-    with pytest.raises(EmulatedRace, match="a race on cell"):
-        hand_on(*NOT_ORDERED[name])
+    race = pytest.raises(EmulatedRace, match="a race on cell")
+    with contextlib.nullcontext() if is_ordered else race:
+        Kernel(HANDED_ON, "handed_on")(1, 64, (np.zeros(64, np.int32), *steps))
 
 
 ACROSS_THE_CLUSTER = """
@@ -464,85 +465,44 @@ def test_lanes_that_store_one_value_by_one_instruction_do_not_race(
         Kernel(REPEATED_STORES, "repeated")(1, 64, (np.ones(65, np.float32), which))
 
 
-def test_a_volatile_read_is_no_write() -> None:
-    source = """
-    extern "C" __global__ void total(const int* in, int* out) {
-        __shared__ int s;
-        if (threadIdx.x == 0) s = 1;
-        __syncthreads();
-        const bool asks = threadIdx.x == 5;
-        const int value = asks ? *const_cast<volatile int*>(&s) : s;
-        out[threadIdx.x] = value + (asks ? *(const volatile int*)in : __ldg(in));
-    }
-    """
-    out = np.zeros(32, np.int32)
-
-    with scheduled(races=True):
-        Kernel(source, "total")(1, 32, (np.ones(1, np.int32), out))
-
-    assert (out == 2).all()
-
-
-def test_memory_that_is_allocated_anew_has_no_past() -> None:
-    source = """
-    struct Shape { int side; __device__ virtual int area() const { return side * side; } };
-    extern "C" __global__ void areas(int* out) {
-        for (int i = 0; i < 3; ++i) {
-            Shape* const shape = new Shape;
-            shape->side = threadIdx.x + i;
-            out[threadIdx.x] = shape->area();
-            delete shape;
-        }
-    }
-    """
-    out = np.zeros(32, np.int32)
-
-    with scheduled(races=True):
-        Kernel(source, "areas")(1, 32, (out,))
-
-    assert (out == (np.arange(32) + 2) ** 2).all()
-
-
 FLAG_BETWEEN_BLOCKS = """
 #include <cuda/atomic>
-extern "C" __global__ void flagged(int* data, int* flag, int* out) {
-    int seen = 0;
+template <cuda::thread_scope kScope>
+__device__ int load(int* flag) { return cuda::atomic_ref<int, kScope>(*flag).load(); }
+extern "C" __global__ void flagged(int* data, int* flag, int* out, bool is_wide, int what) {
     if (blockIdx.x == 0) {
         *data = 5;
         __threadfence();
-        SET
-    } else {
-        while (!seen) { GET }
-        __threadfence();
-        *out = *data;
+        if (is_wide) asm volatile("st.relaxed.gpu.global.u32 [%0], 1;" :: "l"(flag) : "memory");
+        if (!is_wide) asm volatile("st.relaxed.cta.global.u32 [%0], 1;" :: "l"(flag) : "memory");
+        return;
     }
+    for (int seen = 0; !seen;) {
+LOADS
+    }
+    __threadfence();
+    *out = *data;
 }
 """
-SETS = {
-    "gpu": 'asm volatile("st.relaxed.gpu.global.u32 [%0], 1;" :: "l"(flag) : "memory");',
-    "cta": 'asm volatile("st.relaxed.cta.global.u32 [%0], 1;" :: "l"(flag) : "memory");',
-}
 LOAD_FLAG = 'asm volatile("ld.{}.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");'
-REF = "seen = cuda::atomic_ref<int, cuda::thread_scope_{}>(*flag).load();"
-GETS = {
+FLAG_LOADS = {
     "gpu": LOAD_FLAG.format("relaxed.gpu"),
+    "device": "seen = load<cuda::thread_scope_device>(flag);",
     "cta": LOAD_FLAG.format("relaxed.cta"),
     "acquire.cta": LOAD_FLAG.format("acquire.cta"),
-    "block": REF.format("block"),
-    "device": REF.format("device"),
+    "block": "seen = load<cuda::thread_scope_block>(flag);",
 }
-OF_DEVICE = {"gpu", "device"}
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(("store", "load"), [("cta", "gpu"), *(("gpu", load) for load in GETS)])
-def test_a_flag_between_blocks_has_the_scope_of_the_device(store: str, load: str) -> None:
-    text = FLAG_BETWEEN_BLOCKS.replace("SET", SETS[store]).replace("GET", GETS[load])
-    arrays = tuple(np.zeros(1, np.int32) for _ in range(3))
-    with scheduled(races=True):
-        if {store, load} <= OF_DEVICE:
-            Kernel(text, "flagged")(2, 1, arrays)
-            assert arrays[2][0] == 5
-        else:
-            with pytest.raises(EmulatedRace, match="atomic for the threads of one block"):
-                Kernel(text, "flagged")(2, 1, arrays)
+@pytest.mark.parametrize(
+    ("is_wide", "load"), [(False, "gpu"), *((True, load) for load in FLAG_LOADS)]
+)
+def test_a_flag_between_blocks_has_the_scope_of_the_device(is_wide: bool, load: str) -> None:
+    kernel = Kernel(FLAG_BETWEEN_BLOCKS.replace("LOADS", chosen(FLAG_LOADS.values())), "flagged")
+    data, flag, out = (np.zeros(1, np.int32) for _ in range(3))
+    is_race = not is_wide or load not in ("gpu", "device")
+    race = pytest.raises(EmulatedRace, match="atomic for the threads of one block")
+    with race if is_race else contextlib.nullcontext():
+        kernel(2, 1, (data, flag, out, is_wide, [*FLAG_LOADS].index(load)))
+    assert is_race or out[0] == 5

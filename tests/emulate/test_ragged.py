@@ -1,9 +1,8 @@
-"""The ragged map on the emulator's engine: 10,000 random batches, no access outside a sequence."""
+"""The ragged map on the emulator's engine: random batches, no access outside a sequence."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from parity.ragged_cases import POISON, Form
 
 from tmaasync import DataType, RaggedTensorMap, Swizzle, TensorMapSpec, create_ragged_tensor_map
 
-BATCHES = 10_000
+BATCHES = 1_200
 
 # Tiles of whole rows and one box.
 FORMS = (
@@ -136,20 +135,6 @@ def test_a_sequence_of_no_rows_stores_nothing_and_is_not_loaded(engine: Engine) 
     assert np.array_equal(memory, before)
 
 
-def test_a_sequence_beyond_the_array_is_dropped_whole(engine: Engine) -> None:
-    """The cursor's extent is one more than the rows, so the hardware sees where the array ends."""
-    memory = random_bytes(16 * 64, 1)
-    before = memory.copy()
-    map_ = create_ragged_tensor_map(memory.reshape(16, 64), (4, 64), max_length=8)
-
-    beyond = (17, 8 - 4, 0)  # rows 13 to 16 of 16
-    attempt(engine, map_, beyond, memory, "tiled_store")
-
-    assert np.array_equal(memory, before)
-    with pytest.raises(FaultError, match=TOUCHES_THE_ADDRESS):
-        attempt(engine, map_, beyond, memory, "tiled_load")
-
-
 def test_a_sequence_longer_than_the_window_faults_in_a_store(engine: Engine) -> None:
     memory = random_bytes(16 * 64, 1)
     map_ = create_ragged_tensor_map(memory.reshape(16, 64), (4, 64), max_length=8)
@@ -193,23 +178,3 @@ def test_addresses_that_wrap_around_clip_alike_on_64_bits(engine: Engine) -> Non
         wanted = memory[(start + row) * 64 : (start + end) * 64]
         assert np.array_equal(shared[: wanted.size], wanted)
         assert not shared[wanted.size : 512].any()
-
-
-def test_a_load_of_the_map_equals_the_oracle_that_knows_no_wrapping() -> None:
-    """The map's own address never wraps: it lies max_length rows below the array."""
-    memory = random_bytes(40 * 64, 3)
-    map_ = create_ragged_tensor_map(memory.reshape(40, 64), (8, 64), max_length=20)
-    at = map_.load_coordinates(11, 13, (8, 0))
-
-    shared = oracle.load(
-        map_.spec,
-        oracle.box_places(map_.spec, at),
-        memory,
-        memory.ctypes.data,
-        np.full(1024, POISON, np.uint8),
-        0,
-    )
-
-    assert np.array_equal(shared[: 5 * 64], memory[19 * 64 : 24 * 64])
-    assert not shared[5 * 64 : 512].any()
-    assert map_.spec == replace(map_.spec, address=memory.ctypes.data - 20 * 64)

@@ -77,18 +77,6 @@ DEFECTS = {
         r"claim_registers<256> .* of the 11264 more that this takes 0 are free. Claim at most 168",
         "claim_registers<256>",
     ),
-    "a producer that releases too late": Defect(
-        """
-        if (group == 0) {
-            NamedBarrier<256>{1}.sync();
-            release_registers<32>();
-        } else {
-            claim_registers<232>();
-            if (group == 1) NamedBarrier<256>{1}.sync();
-        }""",
-        r"claim_registers<232> .* Nothing was released by warps 0, 1, 2, 3",
-        "claim_registers<232>",
-    ),
     "one warp for its warpgroup": Defect(
         """
         if (group == 0) {
@@ -99,11 +87,6 @@ DEFECTS = {
         r"release_registers<48> \(setmaxnreg.dec\) was executed by warp 0 of the warpgroup and not "
         r"by warps 1, 2, 3. setmaxnreg is the whole warpgroup's",
         "release_registers<48>",
-    ),
-    "three warps that end first": Defect(
-        "if (group == 0 && warp != 1) return;\nrelease_registers<56>();",
-        r"was executed by warp 1 of the warpgroup and not by warps 0, 2, 3",
-        "release_registers<56>",
     ),
     "warps that disagree": Defect(
         "if (warp == 0) release_registers<64>(); else release_registers<72>();",
@@ -142,7 +125,7 @@ def run(what: str, bounds: str = THREE, threads: int = 384, options: tuple[str, 
 @pytest.mark.parametrize("what", LEGAL)
 def test_splits_that_fit_run(what: str) -> None:
     run(what)
-    for seed in range(4):
+    for seed in range(2):
         with scheduled("adversarial", seed=seed, races=bool(seed % 2)):
             run(what)
 

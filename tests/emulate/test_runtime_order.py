@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
-from pathlib import Path
 
-import pytest
-
-from tmaasync.emulate.include_path import EMULATOR_DIR, OWN_FOLDERS, toolkit_folders
+from tmaasync.emulate.include_path import EMULATOR_DIR
 from tmaasync.emulate.runtime_library import UNITS
 
 RUNTIME = EMULATOR_DIR / "runtime"
@@ -43,7 +39,6 @@ FILES = sorted(str(path.relative_to(RUNTIME)) for path in RUNTIME.rglob("*.?pp")
 PART = "linked_into_kernels.cpp"
 MOST_LINES = 500
 MOST_LINES_OF_A_CLASS = 250
-LANGUAGE = re.compile(r"^#include <(\w+)>$", re.MULTILINE)
 
 
 def text_of(file: str) -> str:
@@ -68,12 +63,6 @@ def test_a_file_of_the_runtime_includes_only_its_own_folder_and_lower_ones() -> 
     assert not [*upward(files)]
 
 
-def test_an_include_of_a_higher_folder_would_be_noticed() -> None:
-    found = [*upward({"races/clocks.hpp": ["abi.hpp", "state/cluster.hpp"]})]
-
-    assert found == ["races/clocks.hpp includes state/cluster.hpp"]
-
-
 def test_no_header_of_the_runtime_includes_itself_by_way_of_others() -> None:
     headers = {file: included(file) for file in FILES if file.endswith(".hpp")}
 
@@ -85,48 +74,6 @@ def test_every_source_of_the_runtime_belongs_to_one_translation_unit() -> None:
     of_sources = {file.split("/")[0] for file in FILES if file.endswith(".cpp") and file != PART}
 
     assert sorted(folders) == sorted(of_sources)
-
-
-def test_a_source_includes_its_own_header_first() -> None:
-    own = {file: file.replace(".cpp", ".hpp") for file in FILES if file.endswith(".cpp")}
-
-    assert not [file for file in own if own[file] in FILES and included(file)[0] != own[file]]
-
-
-def checked(compiler: str, folder: Path, prefix: str, files: list[str]) -> str:
-    """Compile each file alone, after a prefix that is compiled once. Return the compiler's log."""
-    folders = (RUNTIME, *OWN_FOLDERS, *toolkit_folders())
-    options = ["-std=c++20", "-w", *(f"-I{one}" for one in folders)]
-    start = folder / "start.hpp"
-    start.write_text(prefix)
-    units = [folder / f"{number}.cpp" for number in range(len(files))]
-    for unit, file in zip(units, files, strict=True):
-        unit.write_text(f'#include "{file}"\n')
-    precompiled = ["-x", "c++-header", str(start), "-o", f"{start}.gch"]
-    alone = ["-fsyntax-only", "-include", str(start), *map(str, units)]
-    for arguments in (precompiled, alone):
-        done = subprocess.run(
-            [compiler, *options, *arguments], capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            return done.stderr
-    return ""
-
-
-@pytest.mark.slow
-def test_every_header_of_the_runtime_compiles_alone(compiler: str, tmp_path: Path) -> None:
-    """Headers above the state include it, so it is compiled once for all of them."""
-    headers = [file for file in FILES if file.endswith(".hpp")]
-    state = LAYERS.index("state")
-    low = [file for file in headers if LAYERS.index(file.split("/")[0]) <= state]
-    language = sorted({name for file in FILES for name in LANGUAGE.findall(text_of(file))})
-    for name in ("low", "high"):
-        (tmp_path / name).mkdir()
-
-    start = "".join(f"#include <{name}>\n" for name in language)
-    assert not checked(compiler, tmp_path / "low", start, low)
-    high = [file for file in headers if file not in low]
-    assert not checked(compiler, tmp_path / "high", '#include "state/cluster.hpp"\n', high)
 
 
 def test_no_file_of_the_runtime_is_long() -> None:

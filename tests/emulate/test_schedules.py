@@ -10,50 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import ArgumentError, _arrays, ops
+from tmaasync import ArgumentError, ops
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.launch.schedule import Policy
-from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.ops._gemm.tiles import gemm_kernel, gemm_tiles
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SEEDS: list[tuple[Policy, int]] = [
     (policy, seed) for policy in ("random", "adversarial") for seed in range(4)
 ]
-
-
-def integers(rows: int, columns: int) -> Any:
-    drawn = np.random.default_rng(rows).integers(-4, 5, (rows, columns))
-    return drawn.astype(ml_dtypes.bfloat16)
-
-
-def multiply(a: Any, b: Any, config: TileConfig) -> Any:
-    (m, k), n = a.shape, b.shape[1]
-    c = np.full((m, n), np.nan, np.float32)
-    views = [_arrays.view(array) for array in (a, b, c)]
-    tiles = gemm_tiles(views[0], views[1], views[2], config, False, False)
-    kernel = gemm_kernel([tile.cuda_type for tile in tiles], False, False, config)
-    # Fewer clusters than tiles, so that the ring goes on from one tile to the next.
-    kernel(
-        config.cluster,
-        128 * (1 + config.consumers),
-        (*tiles, m, n, k, 1),
-        cluster=config.cluster,
-    )
-    return c
-
-
-def test_a_persistent_gemm_in_a_cluster_is_exact_under_every_seed() -> None:
-    a, b = integers(300, 520), integers(520, 200)
-    wanted = a.astype(np.float64) @ b.astype(np.float64)
-
-    for policy, seed in SEEDS:
-        with scheduled(policy, seed=seed):
-            assert np.array_equal(multiply(a, b, TileConfig(2, 128, 2)), wanted), (policy, seed)
 
 
 def test_copies_are_exact_under_every_seed() -> None:

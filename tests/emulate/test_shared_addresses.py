@@ -44,8 +44,7 @@ __global__ void low_bits(unsigned* out, unsigned long long mask) {
 """
 
 
-@pytest.mark.parametrize("mask", [0x3FFFF, 0xFFFFFF])
-@pytest.mark.parametrize("ctas", [1, 2, 8])
+@pytest.mark.parametrize(("mask", "ctas"), [(0x3FFFF, 1), (0xFFFFFF, 8)])
 def test_the_low_bits_of_a_generic_pointer_are_the_shared_address(mask: int, ctas: int) -> None:
     out = np.full((16, 8), 999, np.uint32)
     Kernel(LOW_BITS, "low_bits")(16, 32, (out, mask), shared_mem=4096, cluster=ctas)
@@ -130,22 +129,12 @@ __global__ void convert(float* out, int use) {
 """
 USES = {
     "a load": 'asm volatile("ld.shared.f32 %0, [%1];" : "=f"(out[1]) : "r"(address));',
-    "a load after it": (
-        'asm volatile("ld.shared.f32 %0, [%1 + 64];" : "=f"(out[1]) : "r"(address));'
-    ),
     "a store": 'asm volatile("st.shared.f32 [%0], %1;" :: "r"(address), "f"(1.f));',
     "a cluster load": (
         'asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(out[1]) : "r"(address));'
     ),
     "an atomic": 'asm volatile("red.shared.add.u32 [%0], %1;" :: "r"(address), "r"(1));',
     "a barrier": 'asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(address));',
-    "a copy": (
-        'asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" :: "r"(address), "l"(out));'
-    ),
-    "a bulk store": (
-        'asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 16;" '
-        ':: "l"(out), "r"(address));'
-    ),
     "ldmatrix": (
         'u32 d; asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" '
         ': "=r"(d) : "r"(address)); out[1] = d;'
@@ -177,11 +166,11 @@ def test_the_shared_address_of_another_pointer_may_be_taken_and_dropped() -> Non
     assert convert(None).tolist() == [31 - i for i in range(32)]
 
 
-@pytest.mark.parametrize("races", [False, True])
 @pytest.mark.parametrize("use", USES)
-def test_a_use_of_the_shared_address_of_another_pointer_is_a_fault(use: str, races: bool) -> None:
-    with (
-        emulate.scheduled(races=races),
-        pytest.raises(EmulatedFault, match="points elsewhere"),
-    ):
-        convert(use)
+def test_a_use_of_the_shared_address_of_another_pointer_is_a_fault(use: str) -> None:
+    for races in (False, True):
+        with (
+            emulate.scheduled(races=races),
+            pytest.raises(EmulatedFault, match="points elsewhere"),
+        ):
+            convert(use)

@@ -117,8 +117,6 @@ __global__ void k(int* x) {
 
 
 INITIALIZED = (
-    "__global__ void k(int* x) { __shared__ int s[32] = {1}; x[0] = s[0]; }",
-    "__global__ void k(int* x) { __shared__ alignas(16) int s[32] = {}; x[0] = s[0]; }",
     "__global__ void k(int* x) { __shared__ int s[32]{}; x[0] = s[0]; }",
     "__global__ void k(int* x) { __shared__ int other, s = 0; x[0] = s + other; }",
     "static __shared__ int s[2][1] = {{1}, {2}}; __global__ void k(int* x) { x[0] = s[0][0]; }",

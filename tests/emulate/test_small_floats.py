@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+from bodies import chosen
 
-from tmaasync import CompileError, Kernel
+from tmaasync import Kernel
 
 Words = npt.NDArray[np.uint32]
-BLACKWELL = ("sm_100a", "sm_103a", "sm_120a")
 DTYPES: dict[str, Any] = {
     "e2m1": ml_dtypes.float4_e2m1fn,
     "e2m3": ml_dtypes.float6_e2m3fn,
@@ -25,17 +22,19 @@ LARGEST = {"e2m1": 6.0, "e2m3": 7.5, "e3m2": 28.0}  # OCP Microscaling Formats, 
 BITS = {"e2m1": 4, "e2m3": 8, "e3m2": 8}  # of one float in a register of two
 
 TO = """
-extern "C" __global__ void NAME(const float* in, unsigned* out) {
-    const int t = blockIdx.x * 32 + threadIdx.x;
-    asm volatile("{ .reg .bWIDTH d; .reg .b16 h; CVT d, %1, %2; WIDEN }"
-        : "=r"(out[t]) : "f"(in[2 * t + 1]), "f"(in[2 * t]));
-}
+asm volatile("{ .reg .bWIDTH d; .reg .b16 h; CVT d, %1, %2; WIDEN }"
+    : "=r"(out[t]) : "f"(floats[2 * t + 1]), "f"(floats[2 * t]));
+"""
+TO_OF_PAIRS = """
+asm volatile("{ .reg .b16 d; CVT d, %1; cvt.u32.u16 %0, d; }" : "=r"(out[t]) : "r"(words[t]));
 """
 FROM = """
-extern "C" __global__ void NAME(const unsigned* in, unsigned* out) {
+asm volatile("{ .reg .bWIDTH d; .reg .b16 h; NARROW CVT %0, d; }" : "=r"(out[t]) : "r"(words[t]));
+"""
+KERNEL = """
+extern "C" __global__ void k(const float* floats, const unsigned* words, unsigned* out, int what) {
     const int t = blockIdx.x * 32 + threadIdx.x;
-    asm volatile("{ .reg .bWIDTH d; .reg .b16 h; NARROW CVT %0, d; }"
-        : "=r"(out[t]) : "r"(in[t]));
+BODIES
 }
 """
 # A register of 8 bits is read and written in a vector only.
@@ -49,21 +48,37 @@ NARROW = {
 }
 
 
-def to_text(kind: str, opcode: str, name: str = "k") -> str:
-    width = 8 if kind == "e2m1" else 16
-    text = TO.replace("WIDTH", str(width)).replace("WIDEN", WIDEN[width])
-    return text.replace("CVT", opcode).replace("NAME", name)
+def body_of(opcode: str) -> str:
+    """Return the statement of an instruction: one by `TO`, `TO_OF_PAIRS` or `FROM`."""
+    parts = opcode.split(".")
+    width = 8 if "e2m1x2" in parts else 16
+    text = FROM if "x2" in parts[-1] else TO
+    if parts[-1] == "bf16x2" and "ue8m0x2" in parts[-2]:
+        text = TO_OF_PAIRS
+    text = text.replace("WIDTH", str(width)).replace("WIDEN", WIDEN[width])
+    return text.replace("NARROW", NARROW[width]).replace("CVT", opcode)
 
 
-def from_text(kind: str, opcode: str, name: str = "k") -> str:
-    width = 8 if kind == "e2m1" else 16
-    text = FROM.replace("WIDTH", str(width)).replace("NARROW", NARROW[width])
-    return text.replace("CVT", opcode).replace("NAME", name)
+OPCODES = [
+    *(f"cvt.rn.satfinite{relu}.{kind}x2.f32" for kind in DTYPES for relu in ("", ".relu")),
+    *(f"cvt.rn{relu}.f16x2.{kind}x2" for kind in DTYPES for relu in ("", ".relu")),
+    *(
+        f"cvt.{mode}{satfinite}.ue8m0x2.{source}"
+        for mode in ("rz", "rp")
+        for satfinite in ("", ".satfinite")
+        for source in ("f32", "bf16x2")
+    ),
+    "cvt.rn.bf16x2.ue8m0x2",
+]
+TEXT = KERNEL.replace("BODIES", chosen(map(body_of, OPCODES)))
+NO_FLOATS, NO_WORDS = np.zeros(1, np.float32), np.zeros(1, np.uint32)
 
 
-def run(text: str, given: npt.NDArray[Any], count: int, arch: str = "sm_100a") -> Words:
+def run(opcode: str, given: npt.NDArray[Any], count: int) -> Words:
     out = np.zeros(count, np.uint32)
-    Kernel(text, "k", arch=arch)(count // 32, 32, (given, out))
+    arrays = (given, NO_WORDS) if given.dtype == np.float32 else (NO_FLOATS, given)
+    kernel = Kernel(TEXT, "k", arch="sm_100a")
+    kernel(count // 32, 32, (*arrays, out, OPCODES.index(opcode)))
     return out
 
 
@@ -84,7 +99,7 @@ def test_floats_become_small_ones(kind: str, relu: str) -> None:
     values = floats(kind)
     limit = np.float32(LARGEST[kind])
 
-    words = run(to_text(kind, f"cvt.rn.satfinite{relu}.{kind}x2.f32"), values, values.size // 2)
+    words = run(f"cvt.rn.satfinite{relu}.{kind}x2.f32", values, values.size // 2)
 
     kept = np.where(values > 0, values, np.float32(0)) if relu else values
     expected = np.clip(kept, -limit, limit).astype(DTYPES[kind]).view(np.uint8)
@@ -97,7 +112,7 @@ def test_no_number_becomes_the_largest_one(kind: str) -> None:
     values = np.full(64, np.nan, np.float32)
     largest = int(np.array(LARGEST[kind], DTYPES[kind]).view(np.uint8))
 
-    words = run(to_text(kind, f"cvt.rn.satfinite.{kind}x2.f32"), values, 32)
+    words = run(f"cvt.rn.satfinite.{kind}x2.f32", values, 32)
 
     assert set(words.tolist()) == {largest | largest << BITS[kind]}
 
@@ -109,7 +124,7 @@ def test_small_floats_become_halves(kind: str, relu: str) -> None:
     one, other = np.meshgrid(np.arange(count), np.arange(count))
     pairs = np.resize((one | other << BITS[kind]).astype(np.uint32).ravel(), max(32, count**2))
 
-    words = run(from_text(kind, f"cvt.rn{relu}.f16x2.{kind}x2"), pairs, pairs.size)
+    words = run(f"cvt.rn{relu}.f16x2.{kind}x2", pairs, pairs.size)
 
     parts = np.stack([pairs, pairs >> BITS[kind]], -1) & (2 ** BITS[kind] - 1)
     values = parts.astype(np.uint8).view(DTYPES[kind]).astype(np.float16)
@@ -149,17 +164,10 @@ SCALES = np.resize(
 @pytest.mark.parametrize("mode", ["rz", "rp"])
 @pytest.mark.parametrize("source", ["f32", "bf16x2"])
 def test_numbers_become_scales(source: str, mode: str, satfinite: str) -> None:
-    opcode = f"cvt.{mode}{satfinite}.ue8m0x2.{source}"
-    if source == "f32":
-        values = SCALES
-        words = run(to_text("ue8m0", opcode), values, 32)
-    else:
-        values = SCALES.astype(ml_dtypes.bfloat16)
-        text = TO.replace("const float*", "const unsigned*").replace("%1, %2", "%1")
-        text = text.replace(': "f"(in[2 * t + 1]), "f"(in[2 * t])', ': "r"(in[t])')
-        text = text.replace("WIDTH", "16").replace("WIDEN", WIDEN[16])
-        text = text.replace("CVT", opcode).replace("NAME", "k")
-        words = run(text, values.view(np.uint32), 32)
+    values = SCALES if source == "f32" else SCALES.astype(ml_dtypes.bfloat16)
+    given = values if source == "f32" else values.view(np.uint32)
+
+    words = run(f"cvt.{mode}{satfinite}.ue8m0x2.{source}", given, 32)
 
     rounds_up, saturates = mode == "rp", bool(satfinite)
     expected = [scale_of(float(one), rounds_up=rounds_up, saturates=saturates) for one in values]
@@ -170,41 +178,10 @@ def test_numbers_become_scales(source: str, mode: str, satfinite: str) -> None:
 def test_scales_become_bfloats() -> None:
     pairs = (np.arange(256) | np.arange(256)[::-1] << 8).astype(np.uint32)
 
-    words = run(from_text("ue8m0", "cvt.rn.bf16x2.ue8m0x2"), pairs, 256)
+    words = run("cvt.rn.bf16x2.ue8m0x2", pairs, 256)
 
     scales = np.stack([pairs, pairs >> 8], -1).ravel().astype(np.uint8)
     values = scales.view(ml_dtypes.float8_e8m0fnu).astype(np.float32).astype(ml_dtypes.bfloat16)
     found, expected = words.view(np.uint16), values.view(np.uint16).copy()
     expected[scales == 255] = 0x7FFF
     assert found.tolist() == expected.tolist()
-
-
-def test_hopper_lacks_them() -> None:
-    with pytest.raises(
-        CompileError, match=r"is of sm_100a.* for sm_90a\. Use the functions of <cuda"
-    ):
-        run(to_text("e2m1", "cvt.rn.satfinite.e2m1x2.f32"), np.zeros(64, np.float32), 32, "sm_90a")
-
-
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-@pytest.mark.parametrize("arch", BLACKWELL)
-def test_nvcc_compiles_the_same_sources(arch: str, tmp_path: Path) -> None:
-    texts = [
-        text
-        for number, kind in enumerate(DTYPES)
-        for text in (
-            to_text(kind, f"cvt.rn.satfinite.relu.{kind}x2.f32", f"to{number}"),
-            from_text(kind, f"cvt.rn.relu.f16x2.{kind}x2", f"from{number}"),
-        )
-    ]
-    texts += [
-        to_text("ue8m0", "cvt.rp.satfinite.ue8m0x2.f32", "to_scales"),
-        from_text("ue8m0", "cvt.rn.bf16x2.ue8m0x2", "from_scales"),
-    ]
-    source = tmp_path / "all.cu"
-    source.write_text("".join(texts))
-
-    command = ["nvcc", f"-arch={arch}", "-cubin", str(source), "-o", str(tmp_path / "all.cubin")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-
-    assert ran.returncode == 0, ran.stderr

@@ -77,9 +77,3 @@ def run_seeds(name: str, seeds: range) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_two_schedules_report_nothing(name: str) -> None:
     run_seeds(name, range(2))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODULES)
-def test_fifty_schedules_report_nothing(name: str) -> None:
-    run_seeds(name, range(2, 50))

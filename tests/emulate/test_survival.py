@@ -48,8 +48,6 @@ DEFECTS = {
     "write next to an array": Defect(
         "x[n + 4] = 1;", f"a write of 4 bytes at 0x.*, which {NO_ARRAY}"
     ),
-    "write before an array": Defect("x[-n] = 1;", f"a write of 4 bytes .*{NO_ARRAY}"),
-    "read next to an array": Defect("x[0] = x[n];", f"a read of 4 bytes .*{NO_ARRAY}"),
     "write far away": Defect("x[1ll << 40] = 1;", f"a write .*{NO_ARRAY}"),
     "null": Defect(
         "int* null = x - n; null -= (size_t(null) / 4); *null = 1;", f"at 0x0, .*{NO_ARRAY}"
@@ -57,8 +55,6 @@ DEFECTS = {
     "atomic next to an array": Defect("atomicAdd(x + n, 1);", f"a write of 4 bytes .*{NO_ARRAY}"),
     "long copy": Defect("memset(x, 0, n * 400);", f"a write of 1600 bytes .*{NO_ARRAY}"),
     "dynamic shared memory": Defect("dynamic[n * 16] = 1;", f"a write .*{BEYOND_SHARED}"),
-    "static shared memory": Defect("few[n * 4096] = 1;", f"a write .*{BEYOND_SHARED}"),
-    "read of shared memory": Defect("x[0] = dynamic[n * 400];", f"a read .*{BEYOND_SHARED}"),
     "misaligned": Defect(
         "*reinterpret_cast<int*>(reinterpret_cast<char*>(x) + 2) = 1;",
         "a misaligned address: .* Use narrower accesses",
@@ -68,31 +64,17 @@ DEFECTS = {
         "a local array of this function was written beyond its end. Check its indices",
         line="int overflows",
     ),
-    "far beyond a local array": Defect(
-        "x[1] = overflows(n * 10000);",
-        "a write beyond the end of the thread's stack. Check the indices of local arrays",
-        line="to[i] = 0x",
-    ),
     "deep recursion": Defect("x[1] = deep(n * 1000000);", STACK, line="int deep"),
-    "huge local array": Defect("x[1] = huge(n);", STACK, line="int huge"),
-    "assert": Defect("assert(x[0] == 7);", r"assert\(x\[0\] == 7\) does not hold"),
-    "trap": Defect("__trap();", r"called __trap\(\)"),
     "abort": Defect("abort();", r"called abort\(\)"),
     "exit": Defect("exit(3);", r"called exit\(\). Return from it"),
-    "_exit": Defect("_exit(3);", r"called _exit\(\). Return from it"),
     "division by zero": Defect(
         "x[0] = n / x[1];", "an integer division by zero, .* Check the divisor"
     ),
-    "remainder of zero": Defect("x[0] = n % x[1];", "an integer division by zero"),
     "unreachable": Defect("__builtin_trap();", "an illegal instruction"),
-    "free of an array": Defect("free(x);", r"free\(\) or delete of 0x.*Free each block once"),
     "free twice": Defect(
         "int* mine = own(4); delete[] mine; delete[] mine;", "Free each block once"
     ),
     "beyond the heap": Defect("int* mine = own(4); mine[n] = 1;", f"a write .*{NO_ARRAY}"),
-    "after free": Defect(
-        "int* mine = own(4); delete[] mine; mine[n - 1] = 1;", f"a write .*{NO_ARRAY}"
-    ),
     "exception": Defect("throws(n);", "threw an exception", line="none"),
     "null function": Defect("called(x + n)();", NO_MEMORY),
     "string that is none": Defect(
@@ -100,9 +82,6 @@ DEFECTS = {
     ),
     "endless loop": Defect(
         "while (true) {}", r"thread 3 is in an endless loop, in which", EmulatedTimeout
-    ),
-    "endless loop that counts": Defect(
-        "for (int i = 0; i != 2; i += 2) i -= 2;", "in an endless loop", EmulatedTimeout
     ),
     "endless loop over memory": Defect(
         "while (look(x) == 5) {}", "every thread waits", EmulatedDeadlock, line="int look"
@@ -166,7 +145,7 @@ def test_the_process_survives(name: str) -> None:
     around = np.zeros(4096, np.int32)
     x = around[1024:1028]
 
-    with scheduled(budget_seconds=0.2), pytest.raises(defect.error, match=defect.reason) as caught:
+    with scheduled(budget_seconds=0.1), pytest.raises(defect.error, match=defect.reason) as caught:
         Kernel(SOURCE, "defect")(1, 32, (x, len(x), list(DEFECTS).index(name)))
 
     if isinstance(caught.value, EmulatedFault):
@@ -222,14 +201,6 @@ def test_a_prepared_launch_refuses_an_array_that_was_resized() -> None:
     array.resize(1 << 20, refcheck=False)
     with pytest.raises(StaleTileError, match=r"args\[0\] is made for .* Prepare the launch again"):
         launch()
-
-
-def test_arrays_that_pointers_lead_to_are_within_reach() -> None:
-    rows, second, around = run_table(2)
-
-    assert (rows[:, 2] == 1).all()
-    assert (second == 2).all()
-    assert not around.any()
 
 
 def test_a_pointer_may_be_below_4_gib() -> None:

@@ -122,24 +122,10 @@ READS = {
         r"a read of 4 bytes at shared offset \d+ \(tiles\[1\]\)" + LOAD_IN_FLIGHT,
         "read",
     ),
-    "the load is issued after the read": Text(
-        "if (thread == 32) total[0] = s.tiles[1].data()[9];  //@read\n"
-        "for (int i = 0; i < 4; ++i) __nanosleep(1);\n" + LOAD + "s.full[1].wait(0);",
-        r"a race on tiles\[1\] .*\n.*{at:load}: TMA load\n.*{at:read}: ordinary read\nthe data may "
-        r"not have landed\. Wait on full\[1\] before the other access",
-        error=EmulatedRace,
-    ),
     "a wait for the wrong phase": Text(
         LOAD + "s.full[1].wait(1);  //@wait\ntotal[thread] = s.tiles[1].data()[thread];  //@read",
         LOAD_IN_FLIGHT + r" The wait of thread \d+ at {at:wait} names parity 1, for which a new "
         r"barrier does not wait: a consumer's first wait names parity 0, a producer's 1\.",
-        "read",
-    ),
-    "a phase that expects the bytes of one copy of two": Text(
-        TWO_LOADS + "s.full[1].wait(0);\ntotal[thread] = s.tiles[1].data()[thread];  //@read",
-        UNWRITTEN + r"A TMA load .* issued by thread 0 at {at:late}, 512 bytes to tiles\[1\]: "
-        r"full\[1\] completed phase 0 with 512 bytes expected, and its copies deliver 1024\. "
-        r"Expect the bytes of all of them\.( \[rule: unwritten-shared\])?(\n|$)",
         "read",
     ),
     "a wait that is not repeated": Text(
@@ -155,22 +141,10 @@ READS = {
         r"__syncthreads\(\)\.",
         "read",
     ),
-    "cp.async with a wait for too few groups": Text(
-        COPY + "cp_async_commit();\ncp_async_commit();\ncp_async_wait<2>();\n__syncthreads();\n"
-        "total[thread] = s.plain[thread];  //@read\ncp_async_wait<0>();",
-        COPY_IN_FLIGHT + r"waits with cp_async_wait<1>\(\), and then",
-        "read",
-    ),
     "cp.async that is not committed": Text(
         COPY + "cp_async_wait<0>();\n__syncthreads();\n"
         "total[thread] = s.plain[thread];  //@read\ncp_async_wait_all();",
         COPY_IN_FLIGHT + r"calls cp_async_commit\(\) and cp_async_wait<0>\(\), and then",
-        "read",
-    ),
-    "cp.async with the barrier before the wait": Text(
-        COPY + "cp_async_commit();\n__syncthreads();\ncp_async_wait<0>();\n"
-        "total[thread] = s.plain[127 - thread];  //@read",
-        COPY_IN_FLIGHT + r"waits with cp_async_wait<0>\(\), and then all threads synchronise",
         "read",
     ),
     "cp.async that arrives on a barrier": Text(
@@ -194,27 +168,6 @@ READS = {
         blocks=2,
         cluster=2,
     ),
-    "memory of a peer that nobody writes": Text(
-        "auto* peer = map_shared_rank(s.plain, 1 - block_rank_in_cluster());\n"
-        "if (block == 1) total[thread] = peer[thread];  //@read\ncluster_sync();",
-        r"\(plain\[\d+\]\) of CTA 0 of the cluster, which nothing has written\. Load or initialise",
-        "read",
-        blocks=2,
-        cluster=2,
-    ),
-    "a multicast of a peer": Text(
-        "if (thread == 0) s.full[1].expect_bytes(Tile::kBytes);\ncluster_sync();\n"
-        "if (thread == 0 && block == 0) {\n"
-        "    tile.async_multicast_load(s.tiles[1], s.full[1], {0, 0}, 3);  //@load\n}\n"
-        "cluster_sync();\n"
-        "if (block == 1) total[thread] = s.tiles[1].data()[thread];  //@read\n"
-        "s.full[1].wait(0);\ncluster_sync();",
-        UNWRITTEN + r"A TMA load to these bytes is in flight, issued by thread 0 at {at:load} of "
-        r"CTA 0 of the cluster, 512 bytes to tiles\[1\]: wait for its phase of full\[1\] first",
-        "read",
-        blocks=2,
-        cluster=2,
-    ),
     "a push of a peer": Text(
         "fill(s);\nif (thread == 0) s.credit.expect_bytes(512);\ncluster_sync();\n"
         "if (thread == 0) push(s, &s.tiles[2]);\n"
@@ -226,13 +179,6 @@ READS = {
         "read",
         blocks=2,
         cluster=2,
-    ),
-    "a read without a barrier after the write": Text(
-        "if (thread == 40) s.plain[3] = 1;  //@write\n"
-        "if (thread == 0) total[0] = s.plain[3];  //@read",
-        r"a race on plain\[3\] .*\n.*{at:(read|write)}.*\n.*{at:(read|write)}.*\n"
-        r"no barrier orders the two\. Put __syncthreads\(\)",
-        error=EmulatedRace,
     ),
     "a write to a peer without a barrier of the cluster": Text(
         "if (thread == 0) s.plain[0] = 1;\ncluster_sync();\n"
@@ -292,41 +238,12 @@ STORES = {
         error=EmulatedRace,
         blocks=2,
     ),
-    "a store is read before it is complete": Text(
-        "fill(s);\n__syncthreads();\n"
-        + STORE.replace("wait_group<0>();", "wait_group_read<0>();\n    total[0] = array[0];"),
-        r"the store may not have reached global memory\. Wait with wait_group<0>\(\) before the "
-        r"other access; wait_group_read is not enough\.(\n|$)",
-        error=EmulatedRace,
-    ),
-    "a buffer written while it is stored": Text(
-        "fill(s);\n__syncthreads();\n"
-        + STORE.replace(
-            "    wait_group", "    s.tiles[0].data()[5] = 2;  //@write\n    wait_group"
-        ),
-        r"a race on tiles\[0\].*\n.*{at:store}: TMA store\n.*{at:write}: ordinary write\nthe store "
-        r"may still be reading its buffer\. Wait with wait_group_read",
-        error=EmulatedRace,
-    ),
     "a buffer that another thread writes again": Text(
         "fill(s);\n__syncthreads();\n" + STORE + "if (thread == 32) s.tiles[0].data()[5] = 2;",
         r"the store may still be reading its buffer\. Wait with wait_group_read in the storing "
         r"thread; then it and the threads that write the buffer again "
         r"synchronise: __syncthreads\(\)",
         error=EmulatedRace,
-    ),
-    "a negative coordinate": Text(
-        "fill(s);\n__syncthreads();\n" + STORE.replace("{0, 0}", "{0, -8}"),
-        r"a TMA store from tiles\[0\]: a store or reduction starts at \(0, -8\), coordinate 1",
-        "store",
-        plain=True,
-    ),
-    "a thread that leaves its store": Text(
-        "fill(s);\n__syncthreads();\n" + STORE.replace("    wait_group<0>();\n", ""),
-        r"TMA still reads its stores from shared memory, one of them from tiles\[0\]\. Call "
-        r"wait_group_read<0>\(\) first",
-        "store",
-        plain=True,
     ),
     "a thread that does not commit its store": Text(
         "fill(s);\n__syncthreads();\n"
@@ -348,15 +265,6 @@ GLOBAL = {
         r"each writing thread calls __threadfence\(\) and then sets a flag by an atomic operation; "
         r"the other polls the flag by an atomic operation and then calls __threadfence\(\) and "
         r"ptx::fence_proxy_async_global\(\), and then loads",
-        error=EmulatedRace,
-        blocks=2,
-    ),
-    "a flag without __threadfence, and a load": Text(
-        "if (block == 0) {\n" + WRITE + "__syncthreads();\n" + FLAG + "} else {\n"
-        "if (thread == 0) {\n    wait_for(flags);\n    ptx::fence_proxy_async_global();\n}\n"
-        + LOAD
-        + "s.full[1].wait(0);\n}",
-        r"nothing orders the write before the load, .* each writing thread calls __threadfence\(\)",
         error=EmulatedRace,
         blocks=2,
     ),
@@ -391,63 +299,16 @@ GLOBAL = {
         error=EmulatedRace,
         blocks=2,
     ),
-    "one element beyond the end": Text(
-        "if (thread == 0) total[513] = 1;  //@write",
-        r"a write of 4 bytes at 0x\w+ \(.*total\[513\], 4 bytes after the end of total.*\), which "
-        r"lies in none of the launch's arrays",
-        "write",
-    ),
-    "the element before the start": Text(
-        "if (thread == 0) total[-4] = 1;  //@write",
-        r"\(.*total\[-4\], 16 bytes before the start of total.*\), which lies",
-        "write",
-    ),
-    "a bulk load beyond the end": Text(
-        "if (thread == 0) {\n    s.full[1].expect_bytes(32);\n"
-        "    ptx::cp_async_bulk_load(ptx::shared_address(s.plain), total + 508, 32, "
-        "s.full[1].address(), 0);  //@load\n}\ns.full[1].wait(0);",
-        r"a TMA load to plain\[0\]: a bulk copy reads 32 bytes at 0x\w+ \(total\[508\]\), outside",
-        "load",
-        plain=True,
-    ),
 }
 
 # --- loads and mbarriers -------------------------------------------------------------------------
 
 BARRIERS = {
-    "a coordinate off 16 bytes": Text(
-        LOAD.replace("{0, 0}", "{1, 0}") + "s.full[1].wait(0);",
-        r"a TMA load to tiles\[1\]: the innermost coordinate is 1",
-        "load",
-        plain=True,
-    ),
-    "a bulk load of 20 bytes": Text(
-        "if (thread == 0) {\n    s.full[1].expect_bytes(20);\n"
-        "    ptx::cp_async_bulk_load(ptx::shared_address(s.plain), total, 20, "
-        "s.full[1].address(), 0);  //@load\n}\ns.full[1].wait(0);",
-        r"a bulk load moves 20 bytes; it must be a multiple of 16",
-        "load",
-        plain=True,
-    ),
-    "nobody waits": Text(
-        LOAD,
-        r"the CTA ends while a TMA load to shared offset 512 \(tiles\[1\]\) is in flight\. Wait on "
-        r"full\[1\] before the end\. \[rule: load-at-exit\](\n|$)",
-        "load",
-        plain=True,
-    ),
     "a phase that expects too few bytes": Text(
         TWO_LOADS + "s.full[1].wait(0);",
         r"the CTA ends while a TMA load to .* \(tiles\[[12]\]\) is in flight: full\[1\] completed "
         r"phase 0 with 512 bytes expected, and its copies deliver 1024\. Expect the bytes of all",
         "late",
-        plain=True,
-    ),
-    "all wait for the wrong phase": Text(
-        LOAD + "s.full[1].wait(1);  //@wait",
-        r"is in flight\. Wait on full\[1\] before the end\. The wait of thread \d+ at {at:wait} "
-        r"names parity 1, for which a new barrier does not wait",
-        "load",
         plain=True,
     ),
     "an mbarrier overwritten": Text(
@@ -456,28 +317,9 @@ BARRIERS = {
         r"a write of 4 bytes at shared offset 2056 overwrites full\[1\], which is in use\. Check",
         "write",
     ),
-    "an mbarrier overwritten by an atomic": Text(
-        "if (thread == 32) atomicAdd(s.plain + 128, 7.0f);  //@write\n__syncthreads();",
-        r"overwrites full\[0\], which is in use",
-        "write",
-    ),
-    "an mbarrier overwritten by a load": Text(
-        "if (thread == 0) {\n    s.full[1].expect_bytes(32);\n"
-        "    ptx::cp_async_bulk_load(ptx::shared_address(s.plain + 124), total, 32, "
-        "s.full[1].address(), 0);  //@load\n}\ns.full[1].wait(0);",
-        r"a TMA load of 32 bytes to plain\[124\] overwrites full\[0\], which is in use",
-        "load",
-        plain=True,
-    ),
     "an index beyond the barriers": Text(
         "if (thread == 0) s.empty[3 + flags[9]].arrive();  //@arrive",
         r"empty\[3\] of 3 is used before mbarrier.init",
-        "arrive",
-        plain=True,
-    ),
-    "a barrier that is not initialised": Text(
-        "if (thread == 0) s.empty[2].arrive();  //@arrive",
-        r": empty\[2\] is used before mbarrier.init",
         "arrive",
         plain=True,
     ),
@@ -492,25 +334,6 @@ BARRIERS = {
         r"init\(\) counts",
         "arrive",
         plain=True,
-    ),
-    "a CTA beyond the cluster": Text(
-        "if (thread == 0) s.empty[0].arrive_cluster(1);  //@arrive",
-        r"mapa names CTA 1 of a cluster of 1",
-        "arrive",
-        plain=True,
-    ),
-    "a barrier beyond shared memory": Text(
-        "if (thread == 0) (&s.credit)[9000 + flags[9]].init(1);  //@init",
-        r"an mbarrier reaches shared bytes \d+ to \d+; the CTA has",
-        "init",
-        plain=True,
-    ),
-    "a push beyond shared memory": Text(
-        "fill(s);\ncluster_sync();\nif (thread == 0) push(s, &s.plain[64]);\ncluster_sync();",
-        r"a TMA copy between CTAs reaches shared bytes 1792 \(plain\[64\]\) to 2304; the CTA has",
-        plain=True,
-        blocks=2,
-        cluster=2,
     ),
     "a push that is not waited for": Text(
         "fill(s);\ncluster_sync();\nif (thread == 0) s.credit.expect_bytes(512);\ncluster_sync();\n"
@@ -527,12 +350,6 @@ BARRIERS = {
 # --- masks ---------------------------------------------------------------------------------------
 
 MASKS = {
-    "half a warp elects, the others have ended": Text(
-        "if (lane >= 16) return;\nif (elect()) total[0] = 1;  //@elect",
-        r"elect.sync is executed by lanes 0 to 15 of warp 0, and lanes 16 to 31 have ended",
-        "elect",
-        plain=True,
-    ),
     "half a warp elects, the others wait": Text(
         "if (lane < 16) {\n    if (elect()) total[0] = 1;  //@elect\n} else {\n"
         "    __syncthreads();  //@wait\n}",
@@ -542,40 +359,10 @@ MASKS = {
         "elect",
         plain=True,
     ),
-    "half a warp shuffles, the others wait": Text(
-        "const unsigned mask = 0xffffffff;\nif (lane < 16) {\n" + SHUFFLE + "} else {\n"
-        "    __syncthreads();  //@wait\n}",
-        r"lanes 0 to 15 of warp 0 execute shfl.sync with the mask 0xffffffff, and lanes 16 to 31, "
-        r"which it names, do not: lane 16 waits in barrier.cta.sync at {at:wait}",
-        "shuffle",
-        plain=True,
-    ),
-    "a shuffle reads from lanes that have ended": Text(
-        "const unsigned mask = 0xffffffff;\nif (lane >= 16) return;\n"
-        + SHUFFLE.replace("thread, 8", "thread, 16"),
-        r"shfl.sync: lane 0 of warp 0 reads from lane 16, which has ended: what it gets is",
-        "shuffle",
-        plain=True,
-    ),
     "masks that differ": Text(
         "const unsigned mask = lane < 16 ? 0xffffffffu : 0xffff0000u;\n" + SHUFFLE,
         r"lanes 0 to 15 of warp 0 execute shfl.sync with the mask 0xffffffff, and lanes 16 to 31, "
         r"which it names, with the mask 0xffff0000: the result is undefined\. Pass one mask",
-        "shuffle",
-        plain=True,
-    ),
-    "masks that differ, the smaller one last": Text(
-        "if (lane >= 16) __nanosleep(1);\n"
-        "const unsigned mask = lane < 16 ? 0xffffffffu : 0xffff0000u;\n" + SHUFFLE,
-        r"lanes 16 to 31, which it names, with the mask 0xffff0000: the result is undefined",
-        "shuffle",
-        plain=True,
-    ),
-    "masks that wait for each other": Text(
-        "const unsigned mask = lane < 16 ? 0x00ffffffu : 0xffffff00u;\n" + SHUFFLE,
-        r"lanes 0 to 15 of warp 0 execute shfl.sync with the mask 0xffffff, and lanes 16 to 23, "
-        r"which it names, do not: lane 16 waits in shfl.sync at {at:shuffle} with the mask "
-        r"0xffffff00",
         "shuffle",
         plain=True,
     ),
@@ -655,13 +442,13 @@ def run(number: int, blocks: int, cluster: int | None) -> Any:
     return total
 
 
+CASES = [(name, races) for name, one in TEXTS.items() for races in (True, False)[: 1 + one.plain]]
+
+
 @pytest.mark.sampled(8)
-@pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.parametrize("races", [True, False])
+@pytest.mark.parametrize(("name", "races"), CASES)
 def test_a_report_names_the_line_and_the_missing_step(name: str, races: bool) -> None:
     defect, number = TEXTS[name], list(TEXTS).index(name)
-    if not races and not defect.plain:
-        pytest.skip("ordinary accesses are seen with races")
 
     with (
         scheduled(races=races),
@@ -701,39 +488,16 @@ extern "C" __global__ void indexed(const TMATensorTileArray<Tile> tiles, int at)
 """
 
 
-@pytest.mark.parametrize("debug", [False, True])
-def test_an_index_beyond_the_tiles_names_itself_and_their_count(debug: bool) -> None:
+def test_an_index_beyond_the_tiles_names_itself_and_their_count() -> None:
     array = np.zeros((16, 64), np.float32)
     tiles = TMATensorTileArray([create_tma_tile(array, (8, 16)) for _ in range(3)])
-    kernel = Kernel(INDEXED, "indexed", types={"Tile": tiles[0]}, debug=debug)
+    kernel = Kernel(INDEXED, "indexed", types={"Tile": tiles[0]})
 
     with pytest.raises(EmulatedFault, match=r"index is 3; it must be below 3\.") as caught:
         kernel(1, 1, (tiles, 3))
 
     line = next(n for n, text in enumerate(INDEXED.splitlines(), 1) if text.endswith("//@"))
     assert caught.value.source == f"kernel.cu:{line}"
-
-
-STATIC = """
-#include <tmaasync/tmaasync.cuh>
-using namespace tmaasync;
-
-extern "C" __global__ void place(int* at) {
-    __shared__ SharedMemBarrier one[2];
-    one[*at].init(1);
-}
-"""
-
-
-@pytest.mark.parametrize("at", [7000, 9000, 25000])
-def test_names_of_the_emulators_own_variables_are_in_no_report(at: int) -> None:
-    kernel = Kernel(STATIC, "place")
-
-    with pytest.raises(EmulatedFault, match=r"an mbarrier (lies at|reaches) shared ") as caught:
-        kernel(1, 1, (np.full(1, at, np.int32),))
-
-    assert "first_variable" not in str(caught.value)
-    assert "tmaasync_dynamic_shared" not in str(caught.value)
 
 
 OVERLAPPING = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 import re
 import signal
 import time
@@ -58,7 +57,7 @@ def run(how: int, blocks: int = 1) -> Any:
     return out
 
 
-def stopped(how: int, *, budget_seconds: float = 0.2, **schedule: Any) -> EmulatedTimeout:
+def stopped(how: int, *, budget_seconds: float = 0.1, **schedule: Any) -> EmulatedTimeout:
     with (
         scheduled(budget_seconds=budget_seconds, **schedule),
         pytest.raises(EmulatedTimeout) as caught,
@@ -67,16 +66,13 @@ def stopped(how: int, *, budget_seconds: float = 0.2, **schedule: Any) -> Emulat
     return caught.value
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("how", IN_ONE_THREAD)
-@pytest.mark.parametrize("policy", get_args(Policy))
+@pytest.mark.parametrize(("how", "policy"), [*zip(IN_ONE_THREAD, get_args(Policy), strict=True)])
 def test_a_thread_that_never_waits_is_named(how: str, policy: Policy) -> None:
-    for _ in range(2):
-        found = stopped(IN_ONE_THREAD[how], policy=policy)
+    found = stopped(IN_ONE_THREAD[how], policy=policy)
 
-        assert found.looping == ((0, 0, 0), 5)
-        assert {5} in [set(wait.threads) for wait in found.waits if "runs" in wait.instruction]
-        assert {thread for wait in found.waits for thread in wait.threads} == set(range(64))
+    assert found.looping == ((0, 0, 0), 5)
+    assert {5} in [set(wait.threads) for wait in found.waits if "runs" in wait.instruction]
+    assert {thread for wait in found.waits for thread in wait.threads} == set(range(64))
     assert run(0)[4:].all()
 
 
@@ -94,7 +90,7 @@ def test_the_message_says_where_everybody_stands() -> None:
     text = str(stopped(IN_ONE_THREAD["mathematics"]))
 
     assert text.startswith(
-        "loops: budget_seconds=0.2 are spent; block (0, 0, 0), thread 5 runs on and never lets "
+        "loops: budget_seconds=0.1 are spent; block (0, 0, 0), thread 5 runs on and never lets "
         "others run."
     )
     assert re.search(r"thread 5 at kernel\.cu:\d+: runs, and never waits", text)
@@ -110,13 +106,6 @@ def test_a_loop_that_nothing_can_end_needs_no_budget() -> None:
     assert found.budget_seconds is None
 
 
-def test_a_timeout_survives_the_way_to_another_process() -> None:
-    found = stopped(1)
-    returned: Any = pickle.loads(pickle.dumps(found))
-
-    assert (returned.looping, returned.waits) == (found.looping, found.waits)
-
-
 def test_launches_on_several_threads_are_stopped_each_for_itself() -> None:
     def launch(how: int) -> bool:
         with scheduled(budget_seconds=0.2, races=False):
@@ -126,7 +115,7 @@ def test_launches_on_several_threads_are_stopped_each_for_itself() -> None:
                 return True
         return False
 
-    wanted = [1, 0, 3, 0, 4, 0, 1, 0]
+    wanted = [1, 0, 3, 0]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(launch, wanted)) == [how != 0 for how in wanted]
 
@@ -150,15 +139,6 @@ def test_threads_that_end_one_after_the_other_spend_no_budget() -> None:
 
     assert out.all()
     assert time.process_time() - began > 0.1
-
-
-def test_without_a_budget_a_kernel_runs_as_long_as_it_likes() -> None:
-    out = np.zeros(64, np.int32)
-
-    with scheduled(budget_seconds=math.inf):
-        Kernel(SLOW, "slow")(1, 1, (out, 1_000_000))
-
-    assert out[0] == 1
 
 
 def test_a_budget_of_nothing_is_refused() -> None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pytest
+from bodies import chosen
 from emulate import test_dependent_launches, test_rewritten_maps, test_stale_reads, test_wgmma
 from emulate.tcgen05 import test_tensor_memory_rules
 
 from tmaasync import ArgumentError, EmulatedFault, EmulatedRace, Kernel, Swizzle, emulate
+from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.emulate.rules import RULES, name_of
 
 START = """
@@ -26,7 +25,7 @@ START = """
 using namespace tmaasync;
 __shared__ alignas(128) float x[1024];
 __shared__ SharedMemBarrier full;
-extern "C" __global__ void breaks(const float* in, float* out, int* word) {
+extern "C" __global__ void breaks(const float* in, float* out, int* word, int what) {
     const int thread = threadIdx.x;
 """
 
@@ -170,117 +169,6 @@ CASES = {
 }
 
 
-def run(case: Case, *tolerated: str) -> Any:
-    out, word = np.zeros(64, np.float32), np.zeros(64, np.int32)
-    kernel = Kernel(START + case.body + "\n}\n", "breaks", arch=case.arch)
-    with emulate.scheduled(races=True, tolerate=set(tolerated)):
-        kernel(case.grid, case.block, (np.ones(128, np.float32), out, word), cluster=case.cluster)
-    return out
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("name", CASES)
-def test_a_broken_rule_is_named(name: str) -> None:
-    case = CASES[name]
-    with pytest.raises((EmulatedFault, EmulatedRace)) as caught:
-        run(case)
-    assert isinstance(caught.value, (EmulatedFault, EmulatedRace))
-    assert caught.value.rule == case.rule
-    assert str(caught.value).endswith(f"[rule: {case.rule}]")
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("name", CASES)
-def test_a_launch_that_relaxes_the_rule_goes_on_and_notes_the_line(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    case = CASES[name]
-    with caplog.at_level(logging.WARNING, "tmaasync"):
-        out = run(case, case.rule)
-    if case.expected is not None:
-        np.testing.assert_array_equal(out[:32], np.broadcast_to(case.expected, 32))
-    (note,) = [one for one in caplog.messages if "[rule:" in one]
-    line = 1 + (START + case.body).split("//@")[0].count("\n")
-    assert note.startswith("tmaasync: breaks: ")
-    assert f"first at kernel.cu:{line})" in note
-    assert note.endswith(f"[rule: {case.rule}]")
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("name", CASES)
-def test_another_relaxed_rule_does_not_help(name: str) -> None:
-    case = CASES[name]
-    others = {name_of(rule) or "" for rule in RULES} - {case.rule}
-    with pytest.raises((EmulatedFault, EmulatedRace)) as caught:
-        run(case, *others)
-    assert isinstance(caught.value, (EmulatedFault, EmulatedRace))
-    assert caught.value.rule == case.rule
-
-
-def rewritten_map() -> None:
-    """Change a map in global memory between two launches; the second loads through the new one."""
-    maps = test_rewritten_maps.aligned_maps()
-    for array, value in ((test_rewritten_maps.ONES, 1), (test_rewritten_maps.TWOS, 2)):
-        maps[:] = test_rewritten_maps.map_of(array)
-        test_rewritten_maps.use(maps, expected=value)
-
-
-def index_of_another_array() -> None:
-    """Read the float after the end of one array, which is another array's."""
-    text = 'extern "C" __global__ void f(const float* x, float* y, float* z) { z[0] = x[4]; }'
-    memory = np.arange(12, dtype=np.float32)
-    Kernel(text, "f")(1, 1, (memory[:4], memory[4:8], memory[8:]))
-    assert memory[8] == 4
-
-
-WHOLE_KERNELS: dict[str, Callable[[], object]] = {
-    "map-without-acquire": rewritten_map,
-    "poll-without-acquire": lambda: test_stale_reads.run(
-        test_stale_reads.ATOMIC, test_stale_reads.READ, 4
-    ),
-    "wgmma-swizzle": lambda: test_wgmma.multiply_loaded(Swizzle.B64, Swizzle.B128),
-    "other-array": index_of_another_array,
-    "pdl-wait": lambda: test_dependent_launches.run("no wait", uses_tma=False),
-    **test_tensor_memory_rules.WHOLE_KERNELS,
-}
-"""Kernels of other tests, by the rule that they break."""
-
-
-@pytest.mark.parametrize("rule", WHOLE_KERNELS)
-def test_a_whole_kernel_runs_only_if_its_rule_is_relaxed(
-    rule: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    others = {name_of(one) or "" for one in RULES} - {rule}
-    for tolerated in (set[str](), others):
-        with (
-            emulate.scheduled(races=True, tolerate=tolerated),
-            pytest.raises((EmulatedFault, EmulatedRace)) as caught,
-        ):
-            WHOLE_KERNELS[rule]()
-        assert isinstance(caught.value, (EmulatedFault, EmulatedRace))
-        assert caught.value.rule == rule
-    with (
-        caplog.at_level(logging.WARNING, "tmaasync"),
-        emulate.scheduled(races=True, tolerate={rule}),
-    ):
-        WHOLE_KERNELS[rule]()
-    (note,) = [one for one in caplog.messages if "[rule:" in one]
-    assert re.search(r"first at kernel\.cu:\d+\)", note)
-    assert note.endswith(f"[rule: {rule}]")
-
-
-def test_the_tolerance_of_every_rule_is_tested() -> None:
-    rules = {case.rule for case in CASES.values()} | {*WHOLE_KERNELS}
-    assert rules | test_tensor_memory_rules.NOTED == {*map(name_of, RULES)}
-
-
-def test_different_values_are_no_same_value_stores() -> None:
-    case = Case("", "if (thread % 32 == 0) out[0] = thread;", block=64)
-    with pytest.raises(EmulatedRace) as caught:
-        run(case, "same-value-stores")
-    assert caught.value.rule is None
-
-
 # --- idioms of CUDA's guide -------------------------------------------------------------------
 
 IDIOMS = {
@@ -321,29 +209,6 @@ IDIOMS = {
     """,
 }
 
-
-@pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
-@pytest.mark.parametrize("name", IDIOMS)
-def test_an_idiom_of_the_guide_is_no_race(name: str, policy: Any) -> None:
-    word = np.zeros(64, np.int32)
-    kernel = Kernel(START + IDIOMS[name] + "\n}\n", "breaks")
-    nothing = np.zeros(1, np.float32)
-    with emulate.scheduled(policy, seed=3, races=True):
-        kernel(2, 64, (nothing, nothing, word))
-    total = 2 * sum(range(64))
-    assert word[:1].view(np.float32)[0] == total or word[0] == np.float32(total).view(np.int32)
-    assert word[1] == 0
-
-
-def test_a_read_that_no_exchange_follows_is_a_race() -> None:
-    body = "if (blockIdx.x == 0) atomicAdd(word, 1); else out[thread] = *word;"
-    with pytest.raises(EmulatedRace) as caught:
-        run(Case("", body, grid=2))
-    assert caught.value.rule == "plain-access-to-atomic"
-
-
-# --- shuffles ---------------------------------------------------------------------------------
-
 SUM_OF_A_PART = """
     float sum = thread;
     if (thread < 16) {
@@ -353,18 +218,158 @@ SUM_OF_A_PART = """
     }
     if (thread == 0) out[0] = sum;
 """
+BODIES: dict[str, tuple[str, str]] = {
+    **{name: (case.body, case.arch) for name, case in CASES.items()},
+    **{name: (body, "sm_90a") for name, body in IDIOMS.items()},
+    "different values": ("if (thread % 32 == 0) out[0] = thread;", "sm_90a"),
+    "a read": ("if (blockIdx.x == 0) atomicAdd(word, 1); else out[thread] = *word;", "sm_90a"),
+    "a sum of a part": (SUM_OF_A_PART, "sm_90a"),
+}
+
+
+def text_of(arch: str) -> str:
+    """Return the kernel of all bodies for a chip: one build."""
+    return f"{START}{chosen(body for body, of in BODIES.values() if of == arch)}\n}}\n"
+
+
+def number_of(name: str) -> int:
+    """Return the number of a body among its chip's."""
+    return [one for one, (_, arch) in BODIES.items() if arch == BODIES[name][1]].index(name)
+
+
+def line_of(name: str, mark: str) -> int:
+    """Return the line of the first mark in a body."""
+    before, _, after = text_of(BODIES[name][1]).partition(f"(what == {number_of(name)})")
+    return 1 + (before + after.partition(mark)[0]).count("\n")
+
+
+def run(name: str, *tolerated: str, block: int = 32, grid: int = 1, cluster: int = 1) -> Any:
+    out, word = np.zeros(64, np.float32), np.zeros(64, np.int32)
+    arch = BODIES[name][1]
+    with emulate.scheduled(races=True, tolerate=set(tolerated)):
+        Kernel(text_of(arch), "breaks", arch=arch)(
+            grid, block, (np.ones(128, np.float32), out, word, number_of(name)), cluster=cluster
+        )
+    return out
+
+
+def run_case(name: str, *tolerated: str) -> Any:
+    case = CASES[name]
+    return run(name, *tolerated, block=case.block, grid=case.grid, cluster=case.cluster)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("name", CASES)
+def test_a_launch_that_relaxes_the_rule_goes_on_and_notes_the_line(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = CASES[name]
+    with caplog.at_level(logging.WARNING, "tmaasync"):
+        out = run_case(name, case.rule)
+    if case.expected is not None:
+        np.testing.assert_array_equal(out[:32], np.broadcast_to(case.expected, 32))
+    (note,) = [one for one in caplog.messages if "[rule:" in one]
+    assert note.startswith("tmaasync: breaks: ")
+    assert f"first at kernel.cu:{line_of(name, '//@')})" in note
+    assert note.endswith(f"[rule: {case.rule}]")
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("name", CASES)
+def test_a_broken_rule_is_named_and_another_relaxed_rule_does_not_help(name: str) -> None:
+    rule = CASES[name].rule
+    others = {name_of(one) or "" for one in RULES} - {rule}
+    with pytest.raises((EmulatedFault, EmulatedRace)) as caught:
+        run_case(name, *others)
+    assert isinstance(caught.value, (EmulatedFault, EmulatedRace))
+    assert caught.value.rule == rule
+    assert str(caught.value).endswith(f"[rule: {rule}]")
+
+
+def rewritten_map() -> None:
+    """Change a map in global memory between two launches; the second loads through the new one."""
+    maps = test_rewritten_maps.aligned_maps()
+    for array, value in ((test_rewritten_maps.ONES, 1), (test_rewritten_maps.TWOS, 2)):
+        maps[:] = test_rewritten_maps.map_of(array)
+        test_rewritten_maps.use(maps, expected=value)
+
+
+def index_of_another_array() -> None:
+    """Read the float after the end of one array, which is another array's."""
+    text = 'extern "C" __global__ void f(const float* x, float* y, float* z) { z[0] = x[4]; }'
+    memory = np.arange(12, dtype=np.float32)
+    Kernel(text, "f")(1, 1, (memory[:4], memory[4:8], memory[8:]))
+    assert memory[8] == 4
+
+
+WHOLE_KERNELS: dict[str, Callable[[], object]] = {
+    "map-without-acquire": rewritten_map,
+    "poll-without-acquire": lambda: test_stale_reads.run("an atomic poll"),
+    "wgmma-swizzle": lambda: test_wgmma.multiply_loaded(Swizzle.B64, Swizzle.B128),
+    "other-array": index_of_another_array,
+    "pdl-wait": lambda: test_dependent_launches.run("no wait", uses_tma=False),
+    **test_tensor_memory_rules.WHOLE_KERNELS,
+}
+"""Kernels of other tests, by the rule that they break."""
+
+
+@pytest.mark.parametrize("rule", WHOLE_KERNELS)
+def test_a_whole_kernel_runs_only_if_its_rule_is_relaxed(
+    rule: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = {name_of(one) or "" for one in RULES} - {rule}
+    with (
+        emulate.scheduled(races=True, tolerate=others),
+        pytest.raises((EmulatedFault, EmulatedRace)) as caught,
+    ):
+        WHOLE_KERNELS[rule]()
+    assert isinstance(caught.value, (EmulatedFault, EmulatedRace))
+    assert caught.value.rule == rule
+    with (
+        caplog.at_level(logging.WARNING, "tmaasync"),
+        emulate.scheduled(races=True, tolerate={rule}),
+    ):
+        WHOLE_KERNELS[rule]()
+    (note,) = [one for one in caplog.messages if "[rule:" in one]
+    assert re.search(r"first at kernel\.cu:\d+\)", note)
+    assert note.endswith(f"[rule: {rule}]")
+
+
+def test_the_tolerance_of_every_rule_is_tested() -> None:
+    rules = {case.rule for case in CASES.values()} | {*WHOLE_KERNELS}
+    assert rules | test_tensor_memory_rules.NOTED == {*map(name_of, RULES)}
+
+
+def test_different_values_are_no_same_value_stores() -> None:
+    with pytest.raises(EmulatedRace) as caught:
+        run("different values", "same-value-stores", block=64)
+    assert caught.value.rule is None
+
+
+@pytest.mark.parametrize("name", IDIOMS)
+def test_an_idiom_of_the_guide_is_no_race(name: str) -> None:
+    for policy in get_args(Policy):
+        word, nothing = np.zeros(64, np.int32), np.zeros(1, np.float32)
+        with emulate.scheduled(policy, seed=3, races=True):
+            Kernel(text_of("sm_90a"), "breaks")(2, 64, (nothing, nothing, word, number_of(name)))
+        total = 2 * sum(range(64))
+        assert word[:1].view(np.float32)[0] == total or word[0] == np.float32(total).view(np.int32)
+        assert word[1] == 0
+
+
+def test_a_read_that_no_exchange_follows_is_a_race() -> None:
+    with pytest.raises(EmulatedRace) as caught:
+        run("a read", grid=2)
+    assert caught.value.rule == "plain-access-to-atomic"
 
 
 def test_a_shuffle_whose_value_nobody_uses_is_noted_once(caplog: pytest.LogCaptureFixture) -> None:
-    case = Case("", SUM_OF_A_PART)
     with caplog.at_level(logging.WARNING, "tmaasync"):
-        assert run(case)[0] == sum(range(16))
-        assert run(case)[0] == sum(range(16))
-    notes = [one for one in caplog.messages if "[rule:" in one]
-    assert len(notes) == 1
-    line = 1 + (START + SUM_OF_A_PART).split("__shfl")[0].count("\n")
-    assert f"first at kernel.cu:{line})" in notes[0]
-    assert notes[0].endswith("[rule: shuffle-source]")
+        for _ in range(2):
+            assert run("a sum of a part")[0] == sum(range(16))
+    (note,) = [one for one in caplog.messages if "[rule:" in one]
+    assert f"first at kernel.cu:{line_of('a sum of a part', '__shfl')})" in note
+    assert note.endswith("[rule: shuffle-source]")
 
 
 # --- names ------------------------------------------------------------------------------------
@@ -385,23 +390,6 @@ def test_an_unknown_name_is_refused(names: Any, text: str) -> None:
         emulate.scheduled(tolerate=names),
     ):
         pass
-
-
-def test_the_environment_names_rules() -> None:
-    program = (
-        "from tmaasync import emulate\n"
-        "names = emulate.current_schedule().tolerated(is_ptx=False)\n"
-        "print(sorted(names), end='')"
-    )
-
-    def printed(names: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "TMAASYNC_TOLERATE": names}
-        command = [sys.executable, "-c", program]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-    assert printed("store-at-exit, pdl-wait").stdout == "['pdl-wait', 'store-at-exit']"
-    assert printed("").stdout == "['tcgen05-fence', 'tcgen05-pair-start']"
-    assert "Did you mean 'pdl-wait'" in printed("pdl-waits").stderr
 
 
 def test_the_guide_lists_every_rule_and_no_other() -> None:

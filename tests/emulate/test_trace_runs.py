@@ -25,8 +25,6 @@ from tmaasync import (
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.tiles import gemm_kernel
 from tmaasync.trace import (
-    NOBODY,
-    NOTHING,
     Activity,
     Collector,
     Event,
@@ -54,8 +52,6 @@ def counts(trace: Trace) -> Counter[str]:
 
 
 # --- the launches ------------------------------------------------------------------------------
-
-COPY_TILE_BYTES = 64 * 64 * 4
 
 
 def copy(blocks: int = 1) -> np.ndarray[Any, Any]:
@@ -157,23 +153,6 @@ def test_the_pipeline_of_a_gemm_has_the_names_of_its_source() -> None:
         assert [span.phase for span in stage.spans if span.state is StageState.READING] == [0, 1]
 
 
-def test_the_pipeline_of_a_copy_has_no_empty_barriers() -> None:
-    (pipeline,) = find_pipelines(trace := recorded(copy))
-
-    assert pipeline.name == "ring"
-    for index, stage in enumerate(pipeline.stages):
-        assert trace.name_of(stage.full) == f"ring.full[{index}]"
-        assert {trace.name_of(buffer) for buffer in stage.buffers} == {f"ring.stages[{index}]"}
-        assert stage.empty is None
-
-
-def test_lanes_of_a_gemm_are_who_loads_and_who_multiplies() -> None:
-    lanes = find_lanes(recorded(gemm), block=0)
-
-    assert [lane.name for lane in lanes if lane.loads] == ["producer (warp 0)"]
-    assert sorted(warp for lane in lanes for warp in lane.warps if not lane.loads) == [4, 5, 6, 7]
-
-
 # --- numbers -----------------------------------------------------------------------------------
 
 
@@ -196,39 +175,6 @@ def test_a_gemm_has_as_many_events_as_its_loops_say(policy: Any) -> None:
     stage_bytes = (CONFIG.block_m + CONFIG.block_n) * 64 * 2
     for kind in ("expect", "load_issued", "load_landed"):
         assert sum(event.bytes for event in trace.of(kind=kind)) == uses * stage_bytes
-
-
-def test_a_clipped_copy_is_credited_whole_boxes() -> None:
-    trace = recorded(copy)
-    found = counts(trace)
-
-    tiles, boxes = 8, 2
-    assert found["load_landed"] == found["store_written"] == tiles * boxes
-    assert found["phase_completed"] == found["expect"] == tiles
-    landed = sum(event.bytes for event in trace.of(kind="load_landed"))
-    assert landed == tiles * COPY_TILE_BYTES
-
-
-def test_phases_complete_once_each_and_in_order() -> None:
-    completed: dict[int | None, list[int | None]] = {}
-    for event in recorded(gemm).of(kind="phase_completed"):
-        completed.setdefault(event.barrier, []).append(event.phase)
-        assert event.thread is None
-
-    assert len(completed) == 2 * CONFIG.stages
-    assert all(phases == [0, 1] for phases in completed.values())
-
-
-def test_a_256_cubed_gemm_is_a_log_of_modest_size() -> None:
-    a = np.ones((256, 256), ml_dtypes.bfloat16)
-    config = TileConfig(2, 256)
-    operand, other = (create_tma_tile(a, (n, 64), swizzle=Swizzle.B128) for n in (128, 256))
-    c = create_tma_tile(np.zeros_like(a), (64, 64), swizzle=Swizzle.B128)
-    types = (operand.cuda_type, other.cuda_type, c.cuda_type)
-    kernel = gemm_kernel(types, False, True, config)
-    trace = recorded(lambda: kernel(1, 384, (operand, other, c, 256, 256, 256, 1)))
-
-    assert len(trace) < 30_000
 
 
 # --- pairs -------------------------------------------------------------------------------------
@@ -285,25 +231,6 @@ def open_waits(trace: Trace) -> list[Event]:
     return list(waiting.values())
 
 
-def test_meetings_are_noted_once_per_warp_and_end() -> None:
-    found = counts(recorded(multicast))
-
-    warps, blocks = 2, 2
-    assert found["cluster_arrive"] == found["cluster_wait_end"] == 2 * warps * blocks
-    assert counts(recorded(gemm))["named_arrive"] == counts(recorded(gemm))["named_wait_end"]
-
-
-def test_a_multicast_is_issued_once_and_lands_in_every_cta() -> None:
-    trace = recorded(multicast)
-
-    (issued,) = trace.of(kind="load_issued")
-    landed = list(trace.of(kind="load_landed"))
-    assert (issued.rank, issued.barrier_block) == (0, (0, 0, 0))
-    assert sorted(event.rank for event in landed) == [0, 1]
-    assert {event.barrier_name for event in trace.of(kind="phase_completed")} == {"full"}
-    assert len(find_pipelines(trace)) == 2
-
-
 # --- launches that fail, and unchanged results -------------------------------------------------
 
 
@@ -325,26 +252,6 @@ def stuck() -> None:
     Kernel(source, "share", types={"Tile": tile})(2, 64, (tile,), cluster=2)
 
 
-def test_the_phase_before_a_fresh_barrier_is_minus_one() -> None:
-    source = MULTICAST.replace(
-        "shared.full.wait(PARITY);", "shared.full.wait(1); shared.full.wait(0);"
-    )
-    tile = create_tma_tile(np.ones((32, 32), np.float32), (32, 32))
-    kernel = Kernel(source, "share", types={"Tile": tile})
-    trace = recorded(lambda: kernel(2, 64, (tile,), cluster=2))
-
-    phases = {event.phase for event in trace.of(kind="wait_end")}
-    assert phases == {-1, 0}
-
-
-@EVERY_POLICY
-def test_the_same_seed_gives_the_same_log(policy: Any) -> None:
-    def log() -> bytes:
-        return recorded(lambda: copy(blocks=3), policy, seed=11, workers=1).events.tobytes()
-
-    assert log() == log()
-
-
 @pytest.mark.parametrize("launch", [copy, gemm])
 def test_neither_trace_nor_races_change_a_result(launch: Any) -> None:
     plain = launch()
@@ -362,28 +269,6 @@ def test_clusters_of_several_workers_keep_their_own_clocks() -> None:
 
     assert many.events.tobytes() == one.events.tobytes()
     assert len(one.blocks) == 4
-
-
-def test_a_launch_outside_of_the_with_is_not_kept() -> None:
-    with record() as kept:
-        pass
-    copy()
-
-    assert kept.launches == ()
-
-
-def test_threads_have_lines_and_the_hardware_has_none() -> None:
-    for event in recorded(gemm):
-        assert (event.address is None) == (event.thread is None)
-
-
-def test_raw_records_use_the_placeholders_of_the_format() -> None:
-    events = recorded(copy).events
-
-    landed = events[events["kind"] == 2]
-    assert set(landed["thread"]) == {NOBODY}
-    ended = events[events["kind"] == 18]
-    assert set(ended["barrier"]) == {NOTHING}
 
 
 # --- pictures ----------------------------------------------------------------------------------

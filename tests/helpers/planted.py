@@ -207,7 +207,7 @@ class Defect:
     ``reported`` has several classes where the order of the threads decides, and with
     ``some_orders`` other orders end without a report. ``says`` is a pattern for the words: the
     barrier, the rule or the remedy. ``line`` is part of a line that the report names. ``debug``
-    builds with checks. A defect that nothing reports has a reason in ``missed``.
+    builds with checks.
     """
 
     kernel: str
@@ -219,7 +219,6 @@ class Defect:
     kind: str = ""
     some_orders: bool = False
     debug: bool = False
-    missed: str = ""
     host: Callable[[Any], Any] | None = None
 
     @property

@@ -20,11 +20,8 @@ BODY = '\nextern "C" __global__ void f(int* x) { x[0] = 1; }\n'
     "header",
     [
         "cuda/warp",
-        "cuda/std/expected",
         "cub/cub.cuh",
-        "thrust/sort.h",
         "curand_kernel.h",
-        "cublas_v2.h",
     ],
 )
 def test_a_header_that_the_emulator_lacks_is_named_with_its_line(header: str) -> None:

@@ -20,11 +20,11 @@ OUTSIDE = r"none of the launch's arrays|outside every array"
 
 
 def rows_of(kernel: str, *rows: tuple[Any, ...]) -> tuple[Defect, ...]:
-    """Return defects of rows: kind, name, edit, classes, pattern, line, and why it is missed."""
+    """Return defects of rows: kind, name, edit, classes, pattern and line."""
     return tuple(
         Defect(
             kernel, name, edit if isinstance(edit, tuple) else (edit,), reported, says,
-            line=more[0] if more else "", kind=kind, missed=more[1] if len(more) > 1 else "",
+            line=more[0] if more else "", kind=kind,
         )
         for kind, name, edit, reported, says, *more in rows
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tmaasync import Kernel, Swizzle, TMATensorTileArray, create_tma_tile
+from tmaasync import Kernel, Swizzle, create_tma_tile
 
 HERE = Path(__file__).parent
 Build = Callable[[str, dict[str, Any]], Kernel]
@@ -31,11 +31,9 @@ class Job:
     arguments: Sequence[Any]
     results: Sequence[tuple[Any, Any]]
     options: dict[str, Any] = field(default_factory=dict)
-    before: Callable[[Build], None] = lambda build: None
 
     def run(self, build: Build) -> None:
         """Build the kernel and launch it once."""
-        self.before(build)
         build(self.name, self.types)(self.grid, self.block, self.arguments, **self.options)
 
     def is_right(self) -> bool:
@@ -87,13 +85,6 @@ def dsmem() -> Job:
     )
 
 
-def transpose() -> Job:
-    source = drawn(64, 96)
-    target = np.full((96, 64), np.nan, np.float32)
-    tiles = [create_tma_tile(array, (32, 32)) for array in (source, target)]
-    return Job("transpose", {"Tile": tiles[0]}, (3, 2), 128, tiles, [(target, source.T)])
-
-
 def wsgemm() -> Job:
     a, b = (drawn(rows, 256, dtype=ml_dtypes.bfloat16) for rows in (128, 64))
     c = np.full((128, 64), np.nan, np.float16)
@@ -104,33 +95,6 @@ def wsgemm() -> Job:
     expected = a.astype(np.float64) @ b.astype(np.float64).T
     types = dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True))
     return Job("wsgemm", types, 1, 384, [*tiles, 4], [(c, expected)])
-
-
-def reduce() -> Job:
-    values = drawn(1000)
-    partial, result = (np.full(size, np.nan, np.float32) for size in (4, 1))
-    done = np.zeros(1, np.uint32)
-    return Job(
-        "reduce", {}, 4, 128, [values, 1000, partial, done, result], [(result, values.sum())]
-    )
-
-
-def chain() -> Job:
-    values, sums = drawn(5, 64), np.full((5, 64), np.nan, np.float32)
-    flags = np.zeros(5, np.int32)
-    return Job("chain", {}, 5, 64, [values, sums, flags], [(sums, values.cumsum(0))])
-
-
-def pdl() -> Job:
-    values, bias = drawn(256), drawn(256)
-    scaled, out = (np.full(256, np.nan, np.float32) for _ in range(2))
-
-    def before(build: Build) -> None:
-        build("scale", {})(4, 64, (values, scaled))
-
-    return Job(
-        "shift", {}, 4, 64, [scaled, bias, out], [(out, 4 * values + bias)], {"pdl": True}, before
-    )
 
 
 def ragged() -> Job:
@@ -157,45 +121,14 @@ def scan() -> Job:
     return Job("scan", {}, 2, 128, [values, sums], [(sums, values.cumsum(1))])
 
 
-def histogram() -> Job:
-    data = np.random.default_rng(7).integers(0, 256, 2000).astype(np.uint8)
-    bins = np.zeros(256, np.uint32)
-    return Job(
-        "histogram", {}, 3, 128, [data, 2000, bins], [(bins, np.bincount(data, minlength=256))]
-    )
-
-
-def edit() -> Job:
-    # After the values no other argument follows, which a group beyond them would reach by chance.
-    values, firsts = drawn(64, 32)[:40], np.full((3, 8, 32), np.nan, np.float32)
-    starts = np.array([0, 11, 25], np.int32)
-    tiles = TMATensorTileArray([create_tma_tile(values, (8, 32))] * 3)
-    expected = np.stack([values[start : start + 8] for start in starts])
-    return Job(
-        "groups", {"Tile": tiles[0]}, 3, 64, [tiles, values, starts, firsts], [(firsts, expected)]
-    )
-
-
 def handoff() -> Job:
     values, out = drawn(6, 64, dtype=np.int32), np.full((6, 64), -999, np.int32)
     return Job("handoff", {}, 1, 128, [values, out, 6], [(out, values[:, ::-1])])
 
 
-def strided() -> Job:
-    values, rotated = drawn(16, 40), np.full((16, 32), np.nan, np.float32)
-    largest = np.full((2, 32), np.nan, np.float32)
-    expected = np.roll(values[:, :32], -1, 1)
-    most = expected.reshape(2, 8, 32).max(1)
-    return Job(
-        "rotate", {}, 2, (32, 8), [values, rotated, largest, 40],
-        [(rotated, expected), (largest, most)],
-    )  # fmt: skip
-
-
 KERNELS: dict[str, Callable[[], Job]] = {
     made.__name__: made
     for made in (
-        pipe, steal, multicast, dsmem, transpose, wsgemm, reduce, chain, pdl, ragged, ring, stencil,
-        scan, histogram, edit, handoff, strided,
+        pipe, steal, multicast, dsmem, wsgemm, ragged, ring, stencil, scan, handoff,
     )
 }  # fmt: skip
