@@ -400,7 +400,7 @@ def check_results(name: str, results: tuple[Any, Any]) -> None:
 @pytest.mark.parametrize("name", CORRECT)
 @pytest.mark.parametrize("policy", get_args(Policy))
 def test_correct_blocks_are_never_blamed(name: str, policy: Policy) -> None:
-    for seed in range(1 if policy == "round_robin" else 12):
+    for seed in range(1 if policy == "round_robin" else 3):
         with scheduled(policy, seed=seed, races=True):
             check_results(name, run(name))
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulate.shipped import whole_text
-from emulate.test_mutations import one_gemm, tiled
 
 from tmaasync import EmulatedFault, Kernel, create_tma_tile
 from tmaasync._source.paths import include_dir, kernels_dir
@@ -163,29 +161,6 @@ def test_a_static_barrier_is_named_by_where_its_thread_local_lies(own: EmulatedL
     assert information(own).static_shared_name(start + 2 * BARRIER_BYTES) == "fixed[2]"
     assert information(own).static_shared_name(1 << 40) is None
 
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("job", ["gemm", "tiled"])
-def test_the_shipped_kernels_barriers_are_named(job: str) -> None:
-    prepare, file = {"gemm": (one_gemm, "gemm.cu"), "tiled": (tiled, "copy.cu")}[job]
-    prepared = prepare(whole_text(file))
-    with compiled_with("-O0", "-g"):
-        found = information(prepared.build())
-
-    assert prepared.barriers
-    for start, name in prepared.barriers.items():
-        assert {found.shared_name(start + byte) for byte in range(BARRIER_BYTES)} == {name}
-    tiles = {found.shared_name(offset) for offset in range(0, min(prepared.barriers), 16)}
-    assert {len(tiles), *tiles} == TILES[job]
-    if job == "gemm":
-        after = -(-max(prepared.barriers) // 1024) * 1024
-        assert found.shared_name(after) == "epilogue[0].chunks[0]"
-
-
-TILES = {
-    "gemm": {6, *(f"ring.stages[{stage}].{side}" for stage in range(3) for side in "ab")},
-    "tiled": {3, *(f"ring.stages[{stage}]" for stage in range(3))},
-}
 
 # --- lines --------------------------------------------------------------------------------------
 

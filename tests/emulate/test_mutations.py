@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import ml_dtypes
@@ -26,14 +25,12 @@ ORDERS: tuple[tuple[Policy, int], ...] = tuple((policy, 0) for policy in get_arg
 # All accesses are searched in these: a search takes longer than a launch.
 RACE_ORDERS = ORDERS[:2]
 STAGES, LOADS_AHEAD = 3, 2
-BARRIER_BYTES = 8
-
 # --- the main jobs, small -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A kernel ready to run, what it writes, what that must be, and its barriers by offset."""
+    """A kernel ready to run, what it writes, and what that must be."""
 
     kernel: Kernel
     grid: int
@@ -42,7 +39,6 @@ class Prepared:
     cluster: int | None
     output: Any
     wanted: Any
-    barriers: dict[int, str] = field(default_factory=dict)
 
     def build(self) -> EmulatedLaunch:
         """The launch, compiled so that races can be found."""
@@ -55,15 +51,6 @@ class Prepared:
 
     def has_result(self) -> bool:
         return np.array_equal(self.output, self.wanted)
-
-
-def named(start: int, *names: str) -> dict[int, str]:
-    """Where the stages' barriers lie, arrays of them one after the other."""
-    places = itertools.product(names, range(STAGES))
-    return {
-        start + number * BARRIER_BYTES: f"{name}[{stage}]"
-        for number, (name, stage) in enumerate(places)
-    }
 
 
 def one_gemm(text: str, cluster: int = 1, ping_pong: bool = False) -> Prepared:
@@ -82,7 +69,6 @@ def one_gemm(text: str, cluster: int = 1, ping_pong: bool = False) -> Prepared:
         types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
         constants={**gemm_constants(False, True, tile_config), "STAGES": STAGES},
     )
-    operands = STAGES * (tile_config.block_m + tile_config.block_n) * 64 * 2
     return Prepared(
         kernel,
         2 * cluster,
@@ -91,7 +77,6 @@ def one_gemm(text: str, cluster: int = 1, ping_pong: bool = False) -> Prepared:
         cluster if cluster > 1 else None,
         c,
         a.astype(np.float32) @ b.astype(np.float32).T,
-        named(operands, "ring.full", "ring.empty"),
     )
 
 
@@ -107,8 +92,7 @@ def tiled(text: str) -> Prepared:
         constants={"STAGES": STAGES, "LOADS_AHEAD": LOADS_AHEAD},
     )
     sides = np.array((3, 5, 1, 1, 1), np.int32).tobytes()
-    names = named(STAGES * 5 * 32 * 4, "ring.full")
-    return Prepared(kernel, 2, 32, (*tiles, sides), None, target, source, names)
+    return Prepared(kernel, 2, 32, (*tiles, sides), None, target, source)
 
 
 JOBS: dict[str, Any] = {

@@ -296,14 +296,14 @@ def test_another_thread_cannot_launch_on_the_arrays_of_a_world(*, opens_its_own:
 FLAGGED = """
 #include <cuda/atomic>
 #include <cuda/ptx>
-using namespace cuda;
-template <thread_scope kScope>
-using Flag = atomic_ref<unsigned, kScope>;
+template <cuda::thread_scope kScope>
+using Flag = cuda::atomic_ref<unsigned, kScope>;
 
 // Both ranks write a number for each other, set the other's flag, and read theirs.
 extern "C" __global__ void exchange(
     unsigned* flag, unsigned* of_peer, int* mine, int* of_peers, int* read, int sets, int gets
 ) {
+    using namespace cuda;
     unsigned seen = 0;
     *of_peers = 7;
 SETS
