@@ -207,8 +207,9 @@ def test_whoever_polls_lets_others_run(policy: Policy, how: str) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("how", ["test_wait", "an atomic", "__nanosleep", "a spin lock"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("how", "policy"), [*zip(("test_wait", "an atomic", "a spin lock"), POLICIES, strict=True)]
+)
 def test_polling_for_what_never_comes_is_a_deadlock(policy: Policy, how: str) -> None:
     with scheduled(policy, seed=1), pytest.raises(EmulatedDeadlock) as caught:
         poll(how, ends=False)
