@@ -75,7 +75,7 @@ def check(
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.on_the_cpu(0, 3, 7)
+@pytest.mark.on_the_cpu(1, 3, 7)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("scale", [None, 3e3, 1e8, 1e18])
 def test_large_scores(backend: Any, dtype: str, scale: float | None) -> None:
@@ -87,7 +87,7 @@ def test_large_scores(backend: Any, dtype: str, scale: float | None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.on_the_cpu(0, 3)
+@pytest.mark.on_the_cpu(0, 2)
 @pytest.mark.parametrize(
     ("dtype", "mask"), [("bfloat16", Mask(True)), ("float16", Mask())], ids=str
 )
@@ -123,7 +123,8 @@ def test_scores_below_minus_1e30(backend: Any, size: float) -> None:
 def test_softcap_of_large_scores(backend: Any, softcap: float) -> None:
     q, k, v = (normal(rows, "float16", seed=i) for i, rows in enumerate((67, KEYS, KEYS)))
 
-    check(backend, q, k, v, scale=MOST, softcap=softcap)
+    if not isinstance(backend, Emulate):
+        check(backend, q, k, v, scale=MOST, softcap=softcap)
     for got, wanted in gradients(backend, q, k, v, scale=MOST, softcap=softcap):
         assert_gradient(got, wanted)
 
@@ -148,7 +149,9 @@ def check_float8(
     )
     expected = in_float32(attend(wide_q, wide_k, wide_v, Mask(), **options))
     given = tuple(backend.array(one) if isinstance(one, np.ndarray) else one for one in scales)
-    for is_split in (False, True):
+    # On the CPU, where each is a build, one of both.
+    splits = ("softcap" not in options,) if isinstance(backend, Emulate) else (False, True)
+    for is_split in splits:
         with using(stream_k=is_split, element_bytes=1, has_few_rows=queries <= 8):
             out, lse = ops.attention(
                 *(backend.array(array.view(np.uint8)) for array in (q, k, v)),

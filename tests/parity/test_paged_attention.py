@@ -64,7 +64,7 @@ def check_pages(
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.on_the_cpu(0, 3, 4, 6)
+@pytest.mark.on_the_cpu(0, 3, 6)
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("size", KINDS)
 def test_random_pages(backend: Any, size: int, number: int) -> None:
