@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
+from parity.exact_matmul import Array, exact, integers
 
 from tmaasync import ops
-
-Array = np.ndarray[Any, Any]
-
-
-def integers(*shape: int, seed: int) -> Array:
-    """Return integers whose matmul fp32 computes exactly in any order."""
-    return np.random.default_rng(seed).integers(-4, 5, shape).astype(ml_dtypes.bfloat16)
-
-
-def product(a: Array, b: Array) -> Array:
-    return np.asarray(a.astype(np.float64) @ b.astype(np.float64))
 
 
 def stored(backend: Any, matrices: Array, layout: str) -> Any:
@@ -48,7 +37,7 @@ def test_batches_in_every_layout(backend: Any, m: int, n: int, layout: str) -> N
         ops.matmul(*given, out=whole[:, :m, :n])
 
     got = np.asarray(backend.host(whole))
-    assert np.array_equal(got[:, :m, :n], product(a, b))
+    assert np.array_equal(got[:, :m, :n], exact(a, b))
     assert np.isnan(got[:, m:]).all()
     assert np.isnan(got[:, :, n:]).all()
 
@@ -62,8 +51,8 @@ def test_one_matrix_goes_with_a_batch(
 
     c = np.asarray(backend.host(ops.matmul(backend.array(a), backend.array(b), dtype=np.float32)))
 
-    assert c.shape == product(a, b).shape
-    assert np.array_equal(c, product(a, b))
+    assert c.shape == exact(a, b).shape
+    assert np.array_equal(c, exact(a, b))
 
 
 def test_a_batch_that_is_one_matrix_again_and_again(backend: Any) -> None:
@@ -72,7 +61,7 @@ def test_a_batch_that_is_one_matrix_again_and_again(backend: Any) -> None:
 
     c = backend.host(ops.matmul(again, stored(backend, b, "t"), dtype=np.float32))
 
-    assert np.array_equal(c, product(a, b))
+    assert np.array_equal(c, exact(a, b))
 
 
 @pytest.mark.on_the_cpu(0)
@@ -84,7 +73,7 @@ def test_what_tma_cannot_reach_is_copied(backend: Any, right: tuple[int, ...]) -
 
     ops.matmul(backend.array(a), backend.array(b), out=out)
 
-    assert np.array_equal(backend.host(out), product(a, b))
+    assert np.array_equal(backend.host(out), exact(a, b))
 
 
 @pytest.mark.gpu
@@ -98,4 +87,4 @@ def test_random_batches(backend: Any, number: int) -> None:
 
     c = backend.host(ops.matmul(*given, dtype=np.float32))
 
-    assert np.array_equal(c, product(a, b))
+    assert np.array_equal(c, exact(a, b))

@@ -11,23 +11,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 from parity.backends import Emulate
+from parity.exact_matmul import Array, exact, integers
 
 from tmaasync import EmulatedFault, _arrays, ops
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.tiles import grouped_kernel, grouped_tiles
-
-Array = np.ndarray[Any, Any]
-
-
-def integers(*shape: int, seed: int) -> Array:
-    return np.random.default_rng(seed).integers(-4, 5, shape).astype(ml_dtypes.bfloat16)
 
 
 def wanted(a: Array, b: Array, ends: list[int], out: Array) -> Array:
     """Return the output, group by group in float64, over its earlier contents."""
     result = out.copy()
     for start, end, matrix in zip([0, *ends], ends, b, strict=False):
-        result[start:end] = a[start:end].astype(np.float64) @ matrix.astype(np.float64)
+        result[start:end] = exact(a[start:end], matrix)
     return result
 
 

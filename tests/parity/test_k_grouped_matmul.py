@@ -10,23 +10,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from parity.exact_matmul import Array, exact, integers
 
 from tmaasync import ArgumentError, ArrayTypeError, ops
-
-Array = np.ndarray[Any, Any]
-
-
-def integers(*shape: int, seed: int, dtype: Any = ml_dtypes.bfloat16) -> Array:
-    return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype)
 
 
 def wanted(a: Array, b: Array, ends: list[int]) -> Array:
     """Multiply group by group in float64; ``a`` is [T, M]."""
     starts = [0, *ends]
-    found = [
-        a[start:end].astype(np.float64).T @ b[start:end].astype(np.float64)
-        for start, end in zip(starts, ends, strict=False)
-    ]
+    found = [exact(a[start:end].T, b[start:end]) for start, end in zip(starts, ends, strict=False)]
     return np.stack(found)
 
 

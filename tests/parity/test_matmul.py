@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from parity.exact_matmul import exact, integers
 
 from tmaasync import _arrays, emulate, ops
 from tmaasync.ops._gemm.config import Orientation, TileConfig
@@ -15,12 +16,6 @@ from tmaasync.ops._operation import tile_configs
 
 # Error of one rounding to the output type, relative to the Frobenius norm, with room.
 TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4, "float32": 2e-5}
-
-
-def small_integers(rows: int, columns: int, seed: int) -> Any:
-    """Return integers whose matmul fp32 computes exactly in any order."""
-    drawn = np.random.default_rng(seed).integers(-4, 5, (rows, columns))
-    return drawn.astype(ml_dtypes.bfloat16)
 
 
 def normal(rows: int, columns: int, dtype: str, seed: int) -> Any:
@@ -56,19 +51,19 @@ def multiply(
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_every_layout_with_and_without_a_cluster(backend: Any, cluster: int, layout: str) -> None:
-    a, b = small_integers(200, 136, 1), small_integers(136, 144, 2)
+    a, b = integers(200, 136, seed=1), integers(136, 144, seed=2)
 
     c = multiply(backend, a, b, TileConfig(1, 128, cluster), layout)
 
-    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
+    assert np.array_equal(c, exact(a, b))
 
 
 def test_tiles_whose_columns_fill_no_line(backend: Any) -> None:
-    a, b = small_integers(70, 72, 3), small_integers(72, 170, 4)
+    a, b = integers(70, 72, seed=3), integers(72, 170, seed=4)
 
     c = multiply(backend, a, b, TileConfig(1, 160), "nt")
 
-    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
+    assert np.array_equal(c, exact(a, b))
 
 
 # Tiles of 128 x 48: 18 of them, or 9 pairs, so that clusters have odd and even numbers, and one.
@@ -77,26 +72,26 @@ def test_tiles_whose_columns_fill_no_line(backend: Any) -> None:
 @pytest.mark.parametrize(("cluster", "clusters"), [(1, 4), (1, 17), (2, 2)])
 @pytest.mark.parametrize("k", [64, 1160])  # fewer and more blocks of K than there are stages
 def test_consumers_ping_pong(backend: Any, k: int, cluster: int, clusters: int) -> None:
-    a, b = small_integers(700, k, 5), small_integers(k, 100, 6)
+    a, b = integers(700, k, seed=5), integers(k, 100, seed=6)
     config = TileConfig(2, 48, cluster, rows=128, ping_pong=True)
 
     with emulate.scheduled("adversarial", seed=3, races=True):
         c = multiply(backend, a, b, config, "nt", clusters)
 
-    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
+    assert np.array_equal(c, exact(a, b))
 
 
 # Three tiles in a row: the second CTA of the last pair has none, but loads its part for the first.
 @pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("layout", ["nt", "tn"])
 def test_pairs_lie_side_by_side(backend: Any, layout: str) -> None:
-    a, b = small_integers(296, 200, 7), small_integers(200, 136, 8)
+    a, b = integers(296, 200, seed=7), integers(200, 136, seed=8)
     config = TileConfig(2, 64, 2, side_by_side=True)
 
     with emulate.scheduled("adversarial", seed=4, races=True):
         c = multiply(backend, a, b, config, layout, clusters=2)
 
-    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
+    assert np.array_equal(c, exact(a, b))
 
 
 @pytest.mark.sampled(1)
@@ -109,7 +104,7 @@ def test_a_matmul_of_any_shape(backend: Any, shape: tuple[int, int, int], dtype:
 
     c = backend.host(ops.matmul(backend.array(a), backend.array(b))).astype(np.float64)
 
-    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    wanted = exact(a, b)
     assert np.linalg.norm(c - wanted) < TOLERANCE[dtype] * np.linalg.norm(wanted)
 
 
@@ -120,7 +115,7 @@ def test_the_output_may_have_another_type(backend: Any, out: str) -> None:
 
     c = backend.host(ops.matmul(backend.array(a), backend.array(b), dtype=out))
 
-    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    wanted = exact(a, b)
     error = np.linalg.norm(c.astype(np.float64) - wanted)
     assert error < TOLERANCE[out] * np.linalg.norm(wanted)
 
@@ -144,7 +139,7 @@ def test_few_rows_or_few_columns(
     """The kernel swaps AB; the result is as exact."""
     a, b = (
         drawn.astype(getattr(ml_dtypes, dtype, dtype))
-        for drawn in (small_integers(rows, 152, 21), small_integers(152, 200, 22))
+        for drawn in (integers(rows, 152, seed=21), integers(152, 200, seed=22))
     )
     given = [
         backend.array(np.ascontiguousarray(matrix.T)).T if letter == "t" else backend.array(matrix)
@@ -157,7 +152,7 @@ def test_few_rows_or_few_columns(
     else:  # the transposes, into an array whose columns are contiguous
         ops.matmul(given[1].T, given[0].T, out=c.T)
 
-    wanted = (a.astype(np.float64) @ b.astype(np.float64)).astype(c.dtype)
+    wanted = exact(a, b).astype(c.dtype)
     assert np.array_equal(backend.host(c), wanted)
 
 
@@ -182,7 +177,7 @@ def test_rows_or_columns_that_fill_no_tile(
     """With swap AB of all of them: GEMMs that the rule chooses are too large for the emulator."""
     monkeypatch.setattr(Orientation, "gains_by_swap_ab", lambda few, _: few.in_rows() is not None)
     columns = 4104
-    a, b = small_integers(rows, 72, 25), small_integers(72, columns, 26)
+    a, b = integers(rows, 72, seed=25), integers(72, columns, seed=26)
     if output == "float16":
         a, b = a.astype(np.float16), b.astype(np.float16)
     given = [
@@ -197,19 +192,19 @@ def test_rows_or_columns_that_fill_no_tile(
         else:
             ops.matmul(given[1].T, given[0].T, out=c.T)
 
-    wanted = (a.astype(np.float64) @ b.astype(np.float64)).astype(c.dtype)
+    wanted = exact(a, b).astype(c.dtype)
     assert np.array_equal(backend.host(c), wanted)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("rows", [5, 70])
 def test_what_comes_after_the_rows_of_an_output_stays(backend: Any, rows: int) -> None:
-    a, b = small_integers(rows, 64, 23), small_integers(64, 33, 24)
+    a, b = integers(rows, 64, seed=23), integers(64, 33, seed=24)
     whole = backend.array(np.full((rows, 40), -7, ml_dtypes.bfloat16))
 
     for _ in range(2):  # the second time by the plan of the first
         ops.matmul(backend.array(a), backend.array(b), out=whole[:, :33])
 
-    wanted = (a.astype(np.float64) @ b.astype(np.float64)).astype(ml_dtypes.bfloat16)
+    wanted = exact(a, b).astype(ml_dtypes.bfloat16)
     assert np.array_equal(backend.host(whole)[:, :33], wanted)
     assert (backend.host(whole)[:, 33:] == -7).all()

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from parity.exact_matmul import exact, integers
 
 from tmaasync import emulate, ops
 from tmaasync.ops._gemm.config import TileConfig
@@ -32,11 +33,6 @@ SPLIT = [
 ]
 COLUMNS, DEPTH, ROWS_AFTER = 136, 200, 3
 E4M3 = ml_dtypes.float8_e4m3fn
-
-
-def small_integers(*shape: int, seed: int) -> Any:
-    """Return integers whose matmul fp32 computes exactly in any order."""
-    return np.random.default_rng(seed).integers(-4, 5, shape).astype(ml_dtypes.bfloat16)
 
 
 def placed(backend: Any, values: Any) -> Any:
@@ -65,10 +61,6 @@ def multiply(
     return got[..., :m, :]
 
 
-def exact(a: Any, b: Any) -> Any:
-    return a.astype(np.float64) @ b.astype(np.float64)
-
-
 # On the CPU, where each type is a build, a tile config has one of them; configs whose properties
 # others join are left out.
 @pytest.mark.sampled(2)
@@ -76,7 +68,7 @@ def exact(a: Any, b: Any) -> Any:
 @pytest.mark.parametrize(("config", "rows"), [*CASES, *SPLIT])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_row_is_computed(backend: Any, config: TileConfig, rows: int, dtype: str) -> None:
-    a, b = small_integers(rows, DEPTH, seed=1), small_integers(COLUMNS, DEPTH, seed=2).T
+    a, b = integers(rows, DEPTH, seed=1), integers(COLUMNS, DEPTH, seed=2).T
 
     c = multiply(backend, a, b, config, dtype)
 
@@ -87,7 +79,7 @@ def test_every_row_is_computed(backend: Any, config: TileConfig, rows: int, dtyp
 @pytest.mark.on_the_cpu(0, 4, 9)
 @pytest.mark.parametrize("rows", range(65, 129, 7))
 def test_every_number_of_rows(backend: Any, rows: int) -> None:
-    a, b = small_integers(rows, 72, seed=3), small_integers(40, 72, seed=4).T
+    a, b = integers(rows, 72, seed=3), integers(40, 72, seed=4).T
 
     c = multiply(backend, a, b, TileConfig(2, 48))
 
@@ -95,8 +87,8 @@ def test_every_number_of_rows(backend: Any, rows: int) -> None:
 
 
 def test_the_matrices_of_a_batch_do_not_mix(backend: Any) -> None:
-    a = small_integers(3, 70, DEPTH, seed=5)
-    b = small_integers(3, COLUMNS, DEPTH, seed=6).swapaxes(-1, -2)
+    a = integers(3, 70, DEPTH, seed=5)
+    b = integers(3, COLUMNS, DEPTH, seed=6).swapaxes(-1, -2)
 
     c = multiply(backend, a, b, TileConfig(2, 64))
 
@@ -106,7 +98,7 @@ def test_the_matrices_of_a_batch_do_not_mix(backend: Any) -> None:
 @pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("dtype", [np.int8, E4M3])
 def test_operands_of_8_bits(backend: Any, dtype: Any) -> None:
-    a, b = small_integers(150, DEPTH, seed=7), small_integers(COLUMNS, DEPTH, seed=8).T
+    a, b = integers(150, DEPTH, seed=7), integers(COLUMNS, DEPTH, seed=8).T
     output = "int32" if dtype is np.int8 else "float32"
     named = {} if dtype is np.int8 else {"a_dtype": E4M3, "b_dtype": E4M3}
 
@@ -120,8 +112,8 @@ def test_operands_of_8_bits(backend: Any, dtype: Any) -> None:
     "config", [TileConfig(2, 64), TileConfig(2, 64, rows=128), TileConfig(2, 64, split_k=2)]
 )
 def test_a_bias_of_columns(backend: Any, config: TileConfig) -> None:
-    a, b = small_integers(150, DEPTH, seed=9), small_integers(COLUMNS, DEPTH, seed=10).T
-    bias = small_integers(COLUMNS, seed=11).astype(np.float32)
+    a, b = integers(150, DEPTH, seed=9), integers(COLUMNS, DEPTH, seed=10).T
+    bias = integers(COLUMNS, seed=11).astype(np.float32)
 
     c = multiply(backend, a, b, config, bias=backend.array(bias))
 
@@ -132,8 +124,8 @@ def test_a_bias_of_columns(backend: Any, config: TileConfig) -> None:
 @pytest.mark.parametrize("config", [TileConfig(2, 64), TileConfig(2, 64, rows=128)])
 def test_a_bias_of_rows(backend: Any, config: TileConfig) -> None:
     """Column-major outputs swap AB: the kernel's rows are columns here."""
-    a, b = small_integers(COLUMNS, DEPTH, seed=12), small_integers(300, DEPTH, seed=13).T
-    bias = small_integers(300, seed=14).astype(np.float32)
+    a, b = integers(COLUMNS, DEPTH, seed=12), integers(300, DEPTH, seed=13).T
+    bias = integers(300, seed=14).astype(np.float32)
     out = backend.array(np.full((300, COLUMNS), np.nan, np.float32)).T
 
     with tile_configs(lambda _: config), emulate.scheduled("adversarial", seed=6, races=True):
@@ -148,8 +140,8 @@ def test_a_bias_of_rows(backend: Any, config: TileConfig) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("is_in_place", [False, True])
 def test_an_addend(backend: Any, config: TileConfig, dtype: str, is_in_place: bool) -> None:
-    a, b = small_integers(300, DEPTH, seed=15), small_integers(COLUMNS, DEPTH, seed=16).T
-    added = small_integers(300, COLUMNS, seed=17).astype(getattr(ml_dtypes, dtype, dtype))
+    a, b = integers(300, DEPTH, seed=15), integers(COLUMNS, DEPTH, seed=16).T
+    added = integers(300, COLUMNS, seed=17).astype(getattr(ml_dtypes, dtype, dtype))
     c = backend.array(added)
     out = c if is_in_place else backend.array(np.zeros_like(added))
 

@@ -7,17 +7,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from parity.exact_matmul import exact, integers
 
 from tmaasync import emulate, ops
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._operation import tile_configs
 
 ROW_BYTES = 16  # lines of an output that TMA writes are multiples of
-
-
-def small_integers(shape: tuple[int, ...], seed: int) -> Any:
-    """Return integers whose matmul fp32 computes exactly in any order."""
-    return np.random.default_rng(seed).integers(-4, 5, shape).astype(ml_dtypes.bfloat16)
 
 
 def multiply(
@@ -51,10 +47,6 @@ def multiply(
     return result
 
 
-def exact(a: Any, b: Any) -> Any:
-    return a.astype(np.float64) @ b.astype(np.float64)
-
-
 # Blocks of K are 64 deep: 328 are six, for four CTAs; 136 are three, for eight, three or two.
 SPLITS = [
     pytest.param(TileConfig(1, 128, 2, split_k=4), "tn", (140, 70, 328), id="pairs of 4"),
@@ -85,7 +77,7 @@ def test_every_split_adds_up_the_whole_k(
     backend: Any, config: TileConfig, layout: str, shape: tuple[int, int, int]
 ) -> None:
     m, n, k = shape
-    a, b = small_integers((m, k), 1), small_integers((k, n), 2)
+    a, b = integers(m, k, seed=1), integers(k, n, seed=2)
 
     with emulate.scheduled("adversarial", seed=1, races=True):
         result = multiply(backend, a, b, config, layout)
@@ -100,7 +92,7 @@ FEW_ROWS = TileConfig(2, 32, split_k=2, m_major=True)
 @pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize(("config", "rows"), [(THREE, 70), (FEW_ROWS, 27)], ids=["3", "few rows"])
 def test_a_batch_is_split_before_its_epilogue(backend: Any, config: TileConfig, rows: int) -> None:
-    a, b = small_integers((2, rows, 136), 3), small_integers((2, 136, 90), 4)
+    a, b = integers(2, rows, 136, seed=3), integers(2, 136, 90, seed=4)
     bias = np.random.default_rng(5).integers(-9, 10, 90).astype(np.float32)
     epilogue = {"alpha": 0.5, "bias": backend.array(bias), "activation": "relu"}
 
@@ -119,7 +111,7 @@ def test_partial_outputs_are_rounded_once_and_stored_inside_the_output(
     backend: Any, output: str, columns: int
 ) -> None:
     config = TileConfig(1, 32, split_k=4, over_grid=True)
-    a, b = small_integers((70, 264), 6), small_integers((264, columns), 7)
+    a, b = integers(70, 264, seed=6), integers(264, columns, seed=7)
 
     with emulate.scheduled("random", seed=3, races=True):
         result = multiply(backend, a, b, config, output=output)
@@ -144,7 +136,7 @@ def test_integers_are_added_up_as_integers(backend: Any) -> None:
 @pytest.mark.slow
 def test_a_column_major_output_is_split_over_the_grid_too(backend: Any) -> None:
     config = TileConfig(1, 64, split_k=3, over_grid=True)
-    a, b = small_integers((72, 200), 9), small_integers((200, 80), 10)
+    a, b = integers(72, 200, seed=9), integers(200, 80, seed=10)
     out = backend.array(np.full((80, 72), np.nan, np.float32))
 
     with tile_configs(lambda _: config):

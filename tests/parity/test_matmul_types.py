@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from parity.backends import Emulate
+from parity.exact_matmul import exact
 from parity.float8_accumulation import truncated_matmul
 
 from tmaasync import ops
@@ -33,10 +34,6 @@ def multiplied(backend: Any, a: Any, b: Any, *, b_rows: bool = False, **options:
         options |= {"a_dtype": element(a.dtype).name, "b_dtype": element(b.dtype).name}
     got = ops.matmul(placed(backend, a), stored if b_rows else stored.T, **options)
     return backend.host(got)
-
-
-def exact(a: Any, b: Any) -> Any:
-    return a.astype(np.float64) @ b.astype(np.float64)
 
 
 def assert_close(got: Any, a: Any, b: Any, tolerance: float) -> None:

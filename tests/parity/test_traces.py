@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from chip_notes import Chip
 from parity.backends import Emulate
-from parity.test_matmul import multiply, small_integers
+from parity.exact_matmul import integers
+from parity.test_matmul import multiply
 
 from tmaasync import emulate, ops, trace
 from tmaasync.ops._gemm.config import TileConfig
@@ -20,7 +21,7 @@ CLUSTER, CONSUMERS = 2, 1
 
 
 def matmul() -> None:
-    a, b = small_integers(256, 320, 1), small_integers(320, 256, 2)
+    a, b = integers(256, 320, seed=1), integers(320, 256, seed=2)
     multiply(Emulate(), a, b, TileConfig(CONSUMERS, 128, CLUSTER), "nn")
 
 
