@@ -135,9 +135,7 @@ def check(
     assert np.isnan(got[queries[-1] :].astype(np.float32)).all()
 
 
-# On the CPU, where each pair is a build, every value once; on a GPU every pair.
-
-
+# On the CPU, where each pair is a build, either type of output with a mask.
 @pytest.mark.sampled(1)
 @pytest.mark.on_the_cpu(1, 6)
 @pytest.mark.parametrize(
@@ -154,7 +152,7 @@ def test_lengths_and_masks(backend: Any, mask: Mask, out_type: str) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.on_the_cpu(1, 2)
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=str)
 @pytest.mark.parametrize("size", [16, 64, 256])
 def test_pages(backend: Any, size: int, mask: Mask) -> None:
@@ -246,7 +244,7 @@ def test_scales_are_of_all_or_of_a_head_of_a_sequence(backend: Any) -> None:
         check(backend, PLAIN, paged_from(PLAIN, 64), scales=tuple(of_heads))
 
 
-@pytest.mark.slow
+@pytest.mark.gpu  # on the CPU few rows have it
 def test_softcap(backend: Any) -> None:
     with one_config(1):
         check(backend, replace(PLAIN, softcap=3.0, mask=Mask(True)), scales=(2.0, None, 0.5))
