@@ -108,8 +108,9 @@ class Event:
     x, y, z. ``phase`` counts from 0; -1 is the phase that a fresh barrier counts as completed.
     ``sequence`` is the number of the copy or the wgmma in its cluster: a load and its landings
     share one, and so do a post of a signal and the waits that saw it. Of a signal, ``barrier`` is
-    its number and ``phase`` the epoch. ``shared_name`` and ``barrier_name`` are names in the
-    source; ``role`` is what the kernel calls the thread's warp with ``set_role``.
+    its number and ``phase`` the epoch. Of a tcgen05.mma, ``shared`` is D's address in tensor
+    memory; a wgmma has none. ``shared_name`` and ``barrier_name`` are names in the source; ``role``
+    is what the kernel calls the thread's warp with ``set_role``.
     """
 
     time: int
@@ -171,7 +172,7 @@ def readable(
         thread=thread,
         role=None if thread is None else role_of(fields["cluster"], fields["rank"], thread),
         shared=shared,
-        shared_name=None if shared is None else name_of(shared),
+        shared_name=None if shared is None or kind == EventKind.MMA_ISSUED else name_of(shared),
         barrier=barrier,
         barrier_name=None if barrier is None else barrier_name(kind, barrier, name_of),
         barrier_block=block_of(
@@ -182,6 +183,11 @@ def readable(
         sequence=_unless(fields["sequence"], NOTHING),
         address=fields["address"] or None,
     )
+
+
+def mma_name(shared: int) -> str:
+    """Return the instruction of an MMA by ``shared`` of its event."""
+    return "wgmma" if shared == NOTHING else "tcgen05.mma"
 
 
 def barrier_name(kind: int, barrier: int, name_of: NameOf) -> str:

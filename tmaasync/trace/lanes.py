@@ -12,7 +12,14 @@ import numpy as np
 
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync._kinds import check_flags
-from tmaasync.trace.events import NOBODY, NOTHING, WAIT_ENDS, EventKind, barrier_name
+from tmaasync.trace.events import (
+    NOBODY,
+    NOTHING,
+    WAIT_ENDS,
+    EventKind,
+    barrier_name,
+    mma_name,
+)
 from tmaasync.trace.launch import LaunchEvents, check_trace
 from tmaasync.trace.pipelines import Pipeline, find_pipelines
 
@@ -23,8 +30,8 @@ class Activity(enum.Enum):
     """A warp's wait or work.
 
     The first eight are waits. ``COMPUTING`` lasts from the issue of a wgmma to the end of the wait
-    for it, ``STORING`` from the issue of a store until TMA has read its buffer. Both may overlap
-    waits and each other.
+    for it, of a tcgen05.mma until it has run, ``STORING`` from the issue of a store until TMA has
+    read its buffer. Both may overlap waits and each other.
     """
 
     WAITING_FULL = "waits on a full barrier"
@@ -36,7 +43,7 @@ class Activity(enum.Enum):
     WAITING_STORES = "waits for stores"
     WAITING = "waits"
     LOADING = "issues a load"
-    COMPUTING = "wgmma in flight"
+    COMPUTING = "MMA in flight"
     STORING = "store in flight"
 
     @property
@@ -242,7 +249,7 @@ def _name_of_wait(trace: LaunchEvents, record: Any, activity: Activity) -> str:
 
 
 def _work_spans(trace: LaunchEvents, events: _Events, end: int) -> Iterator[tuple[int, LaneSpan]]:
-    """Yield every wgmma until it has run, every store until its buffer has been read.
+    """Yield every MMA until it has run, every store until its buffer has been read.
 
     On the GPU, stores whose read no wait has seen are left out.
     """
@@ -253,18 +260,20 @@ def _work_spans(trace: LaunchEvents, events: _Events, end: int) -> Iterator[tupl
         if trace.unit == "ns" and not is_mma and int(issued["sequence"]) not in ends:
             continue
         over = ends.get(int(issued["sequence"]), end)
-        name = "wgmma" if is_mma else trace.name_of(int(issued["shared"]))
+        shared = int(issued["shared"])
+        name = mma_name(shared) if is_mma else trace.name_of(shared)
         activity = Activity.COMPUTING if is_mma else Activity.STORING
         span = LaneSpan(activity, int(issued["time"]), over, name)
         yield from ((warp, span) for warp in warps)
 
 
 def _issued(events: _Events) -> Iterator[tuple[Any, range]]:
-    """Yield each wgmma with the four warps of its warpgroup, each store with its warp."""
+    """Yield each wgmma with the four warps of its warpgroup, others with the warp that issued."""
     seen: set[tuple[int, int]] = set()
     for record in events[np.isin(events["kind"], (EventKind.MMA_ISSUED, EventKind.STORE_ISSUED))]:
         warp, sequence = int(record["thread"]) // WARP_THREADS, int(record["sequence"])
-        if record["kind"] == EventKind.STORE_ISSUED:
+        is_tcgen05 = record["kind"] == EventKind.MMA_ISSUED and record["shared"] != NOTHING
+        if record["kind"] == EventKind.STORE_ISSUED or is_tcgen05:
             yield record, range(warp, warp + 1)
             continue
         first = warp // WARPGROUP_WARPS * WARPGROUP_WARPS

@@ -167,12 +167,13 @@ def _buffer_names(trace: LaunchEvents) -> dict[int, str]:
 
 
 def _threads(lane: Lane, loads: Iterable[LaneSpan]) -> Iterator[tuple[str, tuple[LaneSpan, ...]]]:
-    """Yield names and spans of a lane's threads: waits and loads, wgmma, stores."""
+    """Yield names and spans of a lane's threads: waits and loads, MMAs, stores."""
     work = (Activity.COMPUTING, Activity.STORING)
     others = [span for span in lane.spans if span.activity not in work]
+    mmas = [span for span in lane.spans if span.activity is work[0]]
     for name, spans in (
         (lane.name, (*others, *loads)),
-        (f"{lane.name}: wgmma", (one for one in lane.spans if one.activity is work[0])),
+        (f"{lane.name}: {mmas[0].name if mmas else ''}", mmas),
         (f"{lane.name}: stores", (one for one in lane.spans if one.activity is work[1])),
     ):
         for row, of_row in enumerate(packed(spans), 1):

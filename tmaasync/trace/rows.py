@@ -1,4 +1,4 @@
-"""Rows of a timeline: for each lane its waits, its wgmma, its stores and its loads; each stage."""
+"""Rows of a timeline: for each lane its waits, its MMAs, its stores and its loads; each stage."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ class Panel:
 
 
 def lane_rows(lane: Lane, begin: int, end: int) -> Iterator[Row]:
-    """Yield the rows of a lane; waits, wgmma, stores and loads never share one."""
+    """Yield the rows of a lane; waits, MMAs, stores and loads never share one."""
     spans = [span for span in lane.spans if span.begin < end and span.end > begin]
     waits = [span for span in spans if span.activity.is_wait]
-    wgmma = [span for span in spans if span.activity is Activity.COMPUTING]
+    mmas = [span for span in spans if span.activity is Activity.COMPUTING]
     stores = packed(span for span in spans if span.activity is Activity.STORING)
     if waits:
         yield Row(lane.name, "waits", _bars(waits, begin, end))
-    if wgmma:
-        yield Row(lane.name, "wgmma", _bars(wgmma, begin, end))
+    if mmas:
+        yield Row(lane.name, mmas[0].name, _bars(mmas, begin, end))
     for number, row in enumerate(_at_most(_MOST_STORE_ROWS, stores)):
         yield Row(lane.name, "" if number else "stores", _bars(row, begin, end))
     loads = tuple(load for load in lane.loads if begin <= load[0] < end)

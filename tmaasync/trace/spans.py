@@ -16,6 +16,7 @@ from tmaasync.trace.events import (
     EventKind,
     NameOf,
     barrier_name,
+    mma_name,
     offset_name,
 )
 from tmaasync.trace.lanes import Activity
@@ -38,7 +39,7 @@ class Spans:
     """Spans as columns: from ``begin`` to before ``end`` a warp of a block is in an activity.
 
     ``block`` numbers blocks in no order that means anything; ``barrier`` is `NOTHING`, an offset
-    in shared memory, or the number of a named barrier.
+    in shared memory, or the number of a named barrier; 0 for a tcgen05.mma.
     """
 
     block: _Array
@@ -76,7 +77,7 @@ def thing(activity: Activity, barrier: int, name_of: NameOf) -> str:
     'full'
     """
     if activity is Activity.COMPUTING:
-        return "wgmma"
+        return mma_name(barrier)
     if activity in _NUMBERED:
         return barrier_name(_NUMBERED[activity], barrier, name_of)
     if barrier == NOTHING or (name := name_of(barrier)) == offset_name(barrier):
@@ -205,16 +206,19 @@ def _work(
     issued = threads[threads["kind"] == begins]
     over = _over(events, ends, _sequences(issued, begins), _cluster_ends(events))
     warp = issued["thread"].astype(np.int64) // WARP_THREADS
-    copies = 1
+    copies = np.ones(len(warp), np.int64)
+    names = np.full(len(warp), NOTHING, np.int64)
     if begins == EventKind.MMA_ISSUED:
-        copies = WARPGROUP_WARPS
-        first = warp // WARPGROUP_WARPS * WARPGROUP_WARPS
-        warp = (first[:, None] + np.arange(WARPGROUP_WARPS)).reshape(-1)
+        names[issued["shared"] != NOTHING] = 0
+        copies[names == NOTHING] = WARPGROUP_WARPS
+        warp = np.where(copies > 1, warp // WARPGROUP_WARPS * WARPGROUP_WARPS, warp)
+    number = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
+    warp = np.repeat(warp, copies) + number
     return Spans(
         block=np.repeat(_blocks(issued), copies),
         warp=warp,
         activity=np.full(len(warp), _NUMBER[activity]),
-        barrier=np.full(len(warp), NOTHING, np.int64),
+        barrier=np.repeat(names, copies),
         begin=np.repeat(issued["time"].astype(np.int64), copies),
         end=np.repeat(over, copies),
     )

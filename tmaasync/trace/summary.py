@@ -128,11 +128,13 @@ def _profiles(trace: LaunchEvents, threads: _Array, spans: Spans) -> dict[int, f
     """Return what each warp does in any block, without warps that only synchronise."""
     profiles: dict[int, set[object]] = defaultdict(set)
     for kind, deed in _DEEDS.items():
-        for warp in np.unique(threads["thread"][threads["kind"] == kind] // WARP_THREADS).tolist():
-            first = warp // WARPGROUP_WARPS * WARPGROUP_WARPS
-            is_mma = kind == EventKind.MMA_ISSUED
-            for member in range(first, first + WARPGROUP_WARPS) if is_mma else (warp,):
-                profiles[member].add(deed)
+        mine = threads[threads["kind"] == kind]
+        is_wgmma = (mine["kind"] == EventKind.MMA_ISSUED) & (mine["shared"] == NOTHING)
+        for warp in np.unique(mine["thread"][~is_wgmma] // WARP_THREADS).tolist():
+            profiles[warp].add(deed)
+        for group in np.unique(mine["thread"][is_wgmma] // WARP_THREADS // WARPGROUP_WARPS):
+            for member in range(WARPGROUP_WARPS):
+                profiles[int(group) * WARPGROUP_WARPS + member].add(deed)
     for warp in np.unique(
         threads["thread"][threads["kind"] == EventKind.ARRIVE] // WARP_THREADS
     ).tolist():

@@ -8,8 +8,9 @@ from emulate.tcgen05.gemms import COLUMNS, GEMM, Problem, problem
 from planted import DEADLOCK, EVERY, FAULT, RACE, Defect, Edit, after, before, defects, without
 from planted_choices import Choices, choices
 
-from tmaasync import Kernel, emulate
+from tmaasync import Kernel, emulate, trace
 from tmaasync.emulate.launch.schedule import Policy
+from tmaasync.trace.lanes import Activity, find_lanes
 
 MMA = "tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a, b, kInstruction, accumulates);"
 AFTER, BEFORE = "tcgen05_fence_after_thread_sync();", "tcgen05_fence_before_thread_sync();"
@@ -113,6 +114,26 @@ def test_a_gemm_is_right_in_every_order(texts: Choices, one: Problem) -> None:
     for seed in range(50):
         run(texts, one, None, "adversarial" if seed % 2 else "random", seed)
         np.testing.assert_allclose(one.out, one.exact, atol=1e-4)
+
+
+def test_a_trace_has_lanes_for_loads_mmas_and_epilogue(texts: Choices, one: Problem) -> None:
+    kernel = built(texts.text_with(None), one)
+    texts.choose(kernel, None)
+    with trace.record() as kept:
+        kernel(1, 192, (one.a, one.b, one.out, TILES, STEPS))
+    lanes = {warp: lane for lane in find_lanes(kept.launches[0], block=0) for warp in lane.warps}
+    busy = {(span.activity, span.name) for span in lanes[5].spans}
+    assert (Activity.COMPUTING, "tcgen05.mma") in busy
+    assert lanes[4].loads
+    waited = {span.name.partition("[")[0] for span in lanes[0].spans if span.activity.is_wait}
+    assert "accumulated" in waited
+    others = [span for warp in range(5) for span in lanes[warp].spans]
+    assert not any(span.activity is Activity.COMPUTING for span in others)
+    computing = [
+        share.on for role in kept.launches[0].summary().roles for share in role.shares
+        if share.activity is Activity.COMPUTING
+    ]  # fmt: skip
+    assert computing == ["tcgen05.mma"]
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)

@@ -40,6 +40,7 @@ struct TensorOperation {
     std::vector<TensorBarrier> barriers;  // commits only
     Fiber* issuer = nullptr;
     uintptr_t site = 0;
+    uint32_t sequence = kNothing;  // of an mma, in the trace
     IssuedTensor tensor;
     std::shared_ptr<const View> published;  // commits only
 };

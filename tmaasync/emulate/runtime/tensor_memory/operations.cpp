@@ -2,6 +2,7 @@
 
 #include "barriers/init_order.hpp"
 #include "barriers/mbarrier.hpp"
+#include "schedule/events.hpp"
 #include "state/names.hpp"
 #include "tensor_memory/multiplication.hpp"
 #include "tensor_memory/pairs.hpp"
@@ -94,6 +95,8 @@ void issue_tensor_mma(Fiber& fiber, const Tcgen05Mma& mma) {
         operation_of(fiber, TensorOperation::Kind::kMma, "tcgen05.mma", mma.group);
     check_multiplication(fiber, mma);
     operation.mma = mma;
+    operation.sequence = new_sequence(*fiber.cluster);
+    record(fiber, {.shared = mma.d, .kind = EventKind::kMmaIssued, .sequence = operation.sequence});
     note_issue(fiber, operation, TensorKind::kMma, Operation::kTcgen05Mma);
     operation.tensor.accumulators = accumulators_of(mma);
     enqueue(fiber, std::move(operation));
@@ -149,6 +152,7 @@ void execute_tensor_operation(Cluster& cluster, Cta& cta) {
             break;
         case TensorOperation::Kind::kMma:
             reason = execute_multiplication(cluster, cta, operation);
+            record(cluster, cta, {.kind = EventKind::kMmaExecuted, .sequence = operation.sequence});
             break;
         case TensorOperation::Kind::kCopy:
             reason = execute_tensor_copy(cluster, cta, operation);
