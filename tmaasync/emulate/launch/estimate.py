@@ -95,9 +95,10 @@ def _estimate(
     ctas = math.prod(config.cluster or (1,))
     blocks, threads = math.prod(config.grid), math.prod(config.block)
     measure = runtime.tmaasync_emulate_cluster_bytes
-    measure.argtypes = (ctypes.c_uint64, ctypes.c_uint64)
+    measure.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
     measure.restype = ctypes.c_uint64
-    cluster_bytes = measure(ctas, threads)
+    has_tensor_memory = resources[0].tensor_memory is not None
+    cluster_bytes = measure(ctas, threads, has_tensor_memory)
     fitting = min(
         workers,
         -(-blocks // ctas),
@@ -108,7 +109,7 @@ def _estimate(
         blocks=blocks,
         threads_per_block=threads,
         workers=max(1, fitting),
-        resident=_resident(config, resources, measure(ctas, 0)),
+        resident=_resident(config, resources, measure(ctas, 0, has_tensor_memory)),
         memory_bytes=max(1, fitting) * cluster_bytes,
         machine_bytes=_machine_bytes(),
     )

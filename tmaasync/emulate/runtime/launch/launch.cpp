@@ -202,9 +202,10 @@ extern "C" TMAASYNC_EMULATE_CALL void tmaasync_emulate_free_report(Report* repor
 }
 
 // Returns the most bytes that one cluster of a launch takes.
-extern "C" TMAASYNC_EMULATE_CALL uint64_t
-tmaasync_emulate_cluster_bytes(uint64_t ctas, uint64_t threads_per_cta) {
-    return most_cluster_bytes(ctas, threads_per_cta);
+extern "C" TMAASYNC_EMULATE_CALL uint64_t tmaasync_emulate_cluster_bytes(
+    uint64_t ctas, uint64_t threads_per_cta, uint64_t has_tensor_memory
+) {
+    return most_cluster_bytes(ctas, threads_per_cta, has_tensor_memory);
 }
 
 // Returns the load address of the function's library.

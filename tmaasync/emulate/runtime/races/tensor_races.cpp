@@ -9,6 +9,7 @@ void TensorRaces::reset() {
     stores_.clear();
     cells_.clear();
     entries_.clear();
+    most_entries_ = kFewEntries;
 }
 
 TensorRaces::Stream& TensorRaces::stream_of(uint32_t thread, TensorKind kind) {
@@ -57,12 +58,41 @@ TensorRaces::Entry TensorRaces::entry_of(
     };
 }
 
+uint32_t TensorRaces::new_entry(const Entry& entry) {
+    if (entries_.size() >= most_entries_) {
+        drop_unused_entries();
+        most_entries_ = std::max(kFewEntries, 2 * entries_.size());
+    }
+    entries_.push_back(entry);
+    return static_cast<uint32_t>(entries_.size() - 1);
+}
+
+// Numbers the entries that cells refer to anew, in the same order.
+void TensorRaces::drop_unused_entries() {
+    const auto for_each_number = [&](const auto& act) {
+        for (Cells& cells : cells_) {
+            for (Cell& cell : cells) {
+                for (uint32_t i = 0; i < cell.count; ++i) act(cell.entries[i]);
+            }
+        }
+    };
+    std::vector<uint32_t> numbers(entries_.size());
+    for_each_number([&](uint32_t number) { numbers[number] = 1; });
+    uint32_t kept = 0;
+    for (std::size_t old = 0; old < entries_.size(); ++old) {
+        if (!numbers[old]) continue;
+        entries_[kept] = entries_[old];
+        numbers[old] = kept++;
+    }
+    entries_.resize(kept);
+    for_each_number([&](uint32_t& number) { number = numbers[number]; });
+}
+
 void TensorRaces::touch(
     const IssuedTensor& tensor, const TensorPart& part, bool writes, bool is_accumulator
 ) {
     Cells& cells = cells_of(part.rank);
-    const auto number = static_cast<uint32_t>(entries_.size());
-    entries_.push_back(entry_of(tensor, writes, is_accumulator));
+    const uint32_t number = new_entry(entry_of(tensor, writes, is_accumulator));
     // Neighbouring cells mostly have the same history, so the change repeats.
     Cell before, after;
     bool is_known = false;

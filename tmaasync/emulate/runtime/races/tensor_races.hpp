@@ -102,9 +102,12 @@ private:
     };
     static constexpr uint32_t kGroups = kTensorLanes / 16;
     using Cells = std::vector<Cell>;
+    static constexpr std::size_t kFewEntries = 4096;
 
     Stream& stream_of(uint32_t thread, TensorKind kind);
     Cells& cells_of(uint32_t rank);
+    uint32_t new_entry(const Entry& entry);
+    void drop_unused_entries();
     Entry entry_of(const IssuedTensor& tensor, bool writes, bool is_accumulator) const;
 
     bool is_pipelined(const Entry& old, const Entry& next) const;
@@ -127,6 +130,7 @@ private:
     std::vector<Stream> stores_;
     std::vector<Cells> cells_;  // indexed by CTA
     std::vector<Entry> entries_;
+    std::size_t most_entries_ = kFewEntries;  // unused ones are dropped at this number
 };
 
 }  // namespace tmaasync_emulate

@@ -103,10 +103,14 @@ struct Cluster {
 };
 
 // The most bytes that a cluster of a launch takes, with stacks of full depth.
-inline uint64_t most_cluster_bytes(uint64_t ctas, uint64_t threads_per_cta) {
+inline uint64_t most_cluster_bytes(
+    uint64_t ctas, uint64_t threads_per_cta, bool has_tensor_memory
+) {
     constexpr uint64_t kThreadBytes = kStackBytes + sizeof(Fiber);
     constexpr uint64_t kCtaBytes = kWindowBytes + kWindowBytes / 8 * sizeof(int32_t);
-    return sizeof(MmaBuffers) + ctas * (kCtaBytes + threads_per_cta * kThreadBytes);
+    const uint64_t tensor_bytes = has_tensor_memory ? sizeof(TensorMemory) : 0;
+    const uint64_t cta_bytes = kCtaBytes + tensor_bytes + threads_per_cta * kThreadBytes;
+    return sizeof(MmaBuffers) + ctas * cta_bytes;
 }
 
 }  // namespace tmaasync_emulate
