@@ -178,6 +178,7 @@ class Rule(enum.IntEnum):
     RESPONSE_WITHOUT_PROXY_FENCE = 31
     CTAID_OF_FAILURE = 32
     TCGEN05_PAIR_START = 33
+    TCGEN05_PROXY_FENCE = 34
 
 
 # --- a launch ---------------------------------------------------------------------------------

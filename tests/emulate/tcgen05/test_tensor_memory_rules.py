@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from emulate.tcgen05 import test_pair_gemm
+from emulate.tcgen05 import test_copies, test_pair_gemm
 
 from tmaasync import Kernel, emulate
 
@@ -77,6 +77,9 @@ WHOLE_KERNELS: dict[str, Callable[[], object]] = {
     "tcgen05-at-exit": lambda: run(3),
     "tcgen05-fence": lambda: run(5, 160),
     "tcgen05-pair-start": test_pair_gemm.allocate_early,
+    "tcgen05-proxy-fence": lambda: test_copies.moved(
+        1, *test_copies.ROWS[1], test_copies.DEFECTS[0]
+    ),
 }
 NOTED = {"tensor-memory-growth"}
 """Rules that no launch has to relax."""

@@ -80,8 +80,9 @@ enum class Rule : uint8_t {
     kResponseWithoutProxyFence,
     kCtaidOfFailure,
     kTcgen05PairStart,
+    kTcgen05ProxyFence,
 };
-constexpr std::size_t kRules = 34;
+constexpr std::size_t kRules = 35;
 
 // The violations of a rule in a launch that goes on.
 struct RuleNote {

@@ -1,6 +1,6 @@
 """C++ that nvcc's front end (EDG) accepts and g++ refuses: repaired where g++ names the place.
 
-Libraries for Hopper have three kinds of it:
+Libraries for Hopper and Blackwell have four kinds of it:
 
 * a member template of a dependent object without ``template``, as in ``plan.step<2>(1)``. g++ warns
   of each place (-Wmissing-template-keyword, g++ 12), and the keyword is inserted there;
@@ -8,7 +8,9 @@ Libraries for Hopper have three kinds of it:
   allows it. Of all else that it allows, only an unknown function in a template without instances,
   which stands in the same headers, is accepted;
 * a member or variable named like a built-in, as in ``params.gridDim``. The emulator's built-ins are
-  macros, and become variables (tmaasync_emulate/position.hpp).
+  macros, and become variables (tmaasync_emulate/position.hpp);
+* ``__forceinline__`` functions that call each other, as CuTe's ``rotl`` and ``rotr`` do. The one
+  that g++ names is ``inline`` alone.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ _COMPARED = re.compile(
     r"error: (?:expected (?:primary-expression|unqualified-id|'.*' before '>' token)"
     r"|.*(?:overloaded function type|missing template arguments|member function))"
 )
+_RECURSIVE = re.compile(r"inlining failed in call to 'always_inline' '[^'(]*?(\w+)\(")
+_ALWAYS_INLINE = r"__attribute__\(\(always_inline\)\)(?=[^;{{}}]*\b{}\s*\()"
 # In the lines that a log shows: a built-in that is no beginning of threadIdx.x or the like.
 _OWN_POSITION = re.compile(
     r"(?:\.|->|::)\s*{0}\b|(?<!\w){0}\b(?!\s*\.\s*[xyz]\b)".format(
@@ -65,29 +69,54 @@ def compiled(
     Raises:
         RefusedError: With the log of the last attempt that had something new to repair.
     """
+    repairs = _Repairs(translate)
     try:
-        return attempt(options, translate=translate)
+        return attempt(options, translate=translate and repairs)
     except toolchain.RefusedError as refused:
         last = refused
     # Warnings name the places, with columns in bytes.
     reports = ("-Wmissing-template-keyword", "-fdiagnostics-column-unit=byte")
     shown = (*(one for one in options if one != "-w"), *reports)
-    rounds: list[Places] = []
     for _ in range(_ROUNDS):
         if _POSITIONS_ARE_VARIABLES not in shown and _OWN_POSITION.search(last.log):
             shown = (*shown, _POSITIONS_ARE_VARIABLES)
         elif "-fpermissive" not in shown and _NAMED_LIKE_ITS_TYPE in last.log:
             shown = (*shown, "-fpermissive")
-        elif (rounds and not rounds[-1]) or not _COMPARED.search(last.log):
+        elif not repairs.may_help(last.log):
             break
         try:
-            made = attempt(shown, translate=lambda text: _repaired(text, translate, rounds))
+            made = attempt(shown, translate=repairs)
         except toolchain.RefusedError as refused:
             last = refused
-            rounds.append(_places(refused.log))
+            repairs.rounds.append(_places(refused.log))
         else:
             return _strict(made, last)
     raise last
+
+
+class _Repairs:
+    """The translation of a preprocessed text, with the repairs that g++'s logs have asked for."""
+
+    def __init__(self, translate: Translation | None) -> None:
+        self.rounds: list[Places] = []
+        self._translate = translate
+        self._recursive = {"rotr"}  # CuTe's: its kernels for Blackwell need no second attempt
+
+    def may_help(self, log: str) -> bool:
+        """Note a function that is inlined in itself; return whether a new attempt may succeed."""
+        if (one := _RECURSIVE.search(log)) and one[1] not in self._recursive:
+            self._recursive.add(one[1])
+            return True
+        return not (self.rounds and not self.rounds[-1]) and bool(_COMPARED.search(log))
+
+    def __call__(self, text: str) -> str:
+        text = text if self._translate is None else self._translate(text)
+        for places in self.rounds:
+            text = _with_keywords(text, places)
+        for name in self._recursive:
+            if f"{name}(" in text:
+                text = re.sub(_ALWAYS_INLINE.format(name), "", text)
+        return text
 
 
 def _strict(made: toolchain.Compiled, last: toolchain.RefusedError) -> toolchain.Compiled:
@@ -106,13 +135,6 @@ def _places(log: str) -> Places:
     for one in _MISSING_TEMPLATE.finditer(log):
         found[one["file"], int(one["line"])].add(int(one["column"]))
     return {place: sorted(columns) for place, columns in found.items()}
-
-
-def _repaired(text: str, translate: Translation | None, rounds: Sequence[Places]) -> str:
-    text = text if translate is None else translate(text)
-    for places in rounds:
-        text = _with_keywords(text, places)
-    return text
 
 
 def _with_keywords(text: str, places: Places) -> str:

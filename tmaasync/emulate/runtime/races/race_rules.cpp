@@ -14,7 +14,10 @@ Rule rule_of(const Race& race) {
     if (race.lacks_proxy_fence && second.operation == Operation::kClusterResponse) {
         return Rule::kResponseWithoutProxyFence;
     }
+    const bool is_tcgen05 =
+        second.operation == Operation::kTcgen05Mma || second.operation == Operation::kTcgen05Copy;
     if (race.lacks_proxy_fence) {
+        if (is_tcgen05) return Rule::kTcgen05ProxyFence;
         return is_map ? Rule::kMapWithoutAcquire : Rule::kWriteWithoutProxyFence;
     }
     if (race.lacks_acquire) return Rule::kPollWithoutAcquire;
