@@ -124,9 +124,9 @@ def built(job: str, text: str) -> tuple[Kernel, Prepared, EmulatedLaunch]:
 
 def launch_with(mutation: Defect | None, job: str) -> tuple[Prepared, EmulatedLaunch]:
     found = choices(whole_text(FILES[job]), tuple(one for one in MUTATIONS if one.kernel == job))
-    kernel, *rest = built(job, found.text_with(mutation))
+    kernel, prepared, launch = built(job, found.text_with(mutation))
     found.choose(kernel, mutation)
-    return tuple(rest)
+    return prepared, launch
 
 
 REPORTED = [mutation for mutation in MUTATIONS if mutation.reported != RACE]

@@ -206,7 +206,6 @@ def test_whoever_polls_lets_others_run(policy: Policy, how: str) -> None:
         assert count == 64 or how != "a spin lock"
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("how", "policy"), [*zip(("test_wait", "an atomic", "a spin lock"), POLICIES, strict=True)]
 )
