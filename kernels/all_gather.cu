@@ -5,8 +5,9 @@
 //   PushTile, PUSH_STAGES    see gather_round.cuh
 //
 // target_i has the output of rank i, at the rows of this rank; targets after the last rank are not
-// used. They are parameters, so that a launch can name other outputs.
+// used.
 #include "gather_round.cuh"
+#include "rank_tiles.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels;
@@ -37,25 +38,11 @@ extern "C" __global__ void __launch_bounds__(32) all_gather(
     if (blockIdx.x == 0) round.enter();
     const auto store_to = [&](int peer) {
         return [&, peer](const auto& tile, const auto& at) {
-            // Not an array: a descriptor in the parameters is addressed by a constant.
-            switch (peer) {
-                case 0:
-                    return target_0.async_store(tile, at);
-                case 1:
-                    return target_1.async_store(tile, at);
-                case 2:
-                    return target_2.async_store(tile, at);
-                case 3:
-                    return target_3.async_store(tile, at);
-                case 4:
-                    return target_4.async_store(tile, at);
-                case 5:
-                    return target_5.async_store(tile, at);
-                case 6:
-                    return target_6.async_store(tile, at);
-                default:
-                    return target_7.async_store(tile, at);
-            }
+            const auto store = [&](const PushTile& target) { target.async_store(tile, at); };
+            with_tile_of(
+                peer, store, target_0, target_1, target_2, target_3, target_4, target_5, target_6,
+                target_7
+            );
         };
     };
     // The output of a rank is free when the rank has entered this round.

@@ -10,12 +10,10 @@
 #include <tmaasync/tmaasync.cuh>
 
 #include "tile_grid.cuh"
+#include "tile_sum.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels;
-
-using Element = Tile::Element;
-constexpr int kConsumers = 32 * CONSUMER_WARPS;
 
 struct Stage {
     static constexpr int kBytes = Tile::kBytes;  // padding follows a short tile
@@ -26,69 +24,6 @@ struct SharedMemory {
     Tile::Shared sum;
 };
 extern "C" __device__ const int reduce_stack_shared_bytes = sizeof(SharedMemory);
-
-// 16-bit floats are summed in float32 and rounded once.
-template <typename T>
-struct SumOf {
-    using type = T;
-};
-template <>
-struct SumOf<float16> {
-    using type = float;
-};
-template <>
-struct SumOf<bfloat16> {
-    using type = float;
-};
-using Sum = SumOf<Element>::type;
-
-struct alignas(16) Vector {
-    static constexpr int kElements = 16 / sizeof(Element);
-    Element elements[kElements];
-};
-constexpr int kVectors = Tile::kBytes / sizeof(Vector);
-static_assert(Tile::kBytes % sizeof(Vector) == 0, "rows of a tile are multiples of 16 bytes");
-constexpr int kVectorsPerThread = (kVectors + kConsumers - 1) / kConsumers;
-
-struct Accumulators {
-    Sum values[kVectorsPerThread][Vector::kElements];
-
-    template <typename Function>
-    __device__ __forceinline__ static void for_each_vector(const Function& function) {
-#pragma unroll
-        for (int i = 0; i < kVectorsPerThread; ++i) {
-            const int vector = i * kConsumers + threadIdx.x;
-            if (kVectors % kConsumers == 0 || vector < kVectors) function(i, vector);
-        }
-    }
-
-    __device__ __forceinline__ void clear() {
-#pragma unroll
-        for (auto& vector : values) {
-#pragma unroll
-            for (auto& value : vector) value = Sum(0);
-        }
-    }
-
-    __device__ __forceinline__ void add(const Tile::Shared& tile) {
-        const auto* vectors = reinterpret_cast<const Vector*>(tile.bytes);
-        for_each_vector([&](int i, int at) {
-            const Vector vector = vectors[at];
-#pragma unroll
-            for (int j = 0; j < Vector::kElements; ++j) values[i][j] += Sum(vector.elements[j]);
-        });
-    }
-
-    __device__ __forceinline__ void write(Tile::Shared& tile) const {
-        auto* vectors = reinterpret_cast<Vector*>(tile.bytes);
-        for_each_vector([&](int i, int at) {
-            Vector vector;
-#pragma unroll
-            for (int j = 0; j < Vector::kElements; ++j) vector.elements[j] = Element(values[i][j]);
-            vectors[at] = vector;
-        });
-    }
-};
 
 // The outermost dimension of the grid counts arrays.
 __device__ Coordinates<Tile::kRank> tile_start(const TileGrid& grid, i64 tile, i32 array) {
@@ -125,7 +60,7 @@ __device__ void consume(SharedMemory& shared, const Tile& target, const TileGrid
     const NamedBarrier<kConsumers> consumers{1};
     auto consumer = shared.ring.consumer();
     for_each_tile(grid, [&](i64 tile, i32, i32 count) {
-        Accumulators accumulators;
+        TileSum accumulators;
         accumulators.clear();
         for (auto stage : consumer.consume(count)) accumulators.add(stage->tile);
         if (threadIdx.x == 0) wait_group_read<0>();  // the tile before has left shared.sum

@@ -1,4 +1,4 @@
-"""Defects planted in gemm_reduce_scatter.cu are reported, whatever the order."""
+"""Defects planted in gemm_reduce_scatter.cu and gemm_all_reduce.cu are reported."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from worlds import arrays_on
 
 from tmaasync import Kernel, ops
 from tmaasync.emulate.launch.world import World
-from tmaasync.ops import _matmul_reduce_scatter
+from tmaasync.ops import _matmul_reduce
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.tiles import gemm_constants
 
-KERNEL = "gemm_reduce_scatter.cu"
+KERNEL, ALL_REDUCE = "gemm_reduce_scatter.cu", "gemm_all_reduce.cu"
 CONFIG = TileConfig(1, 64, max_stages=4)
 K = 64
 
@@ -29,21 +29,21 @@ DEFECTS = defects(
     ("only the reads of the stores are waited for",
      Edit("wait_group<0>();", "wait_group_read<0>();"), RACE, r"wait_group<0>\(\)"),
     ("a part is not announced",
-     without("round_.signals.post(sent_to_, signal, round_.epoch);"), DEADLOCK, "Signals::wait"),
+     without("round_.signals.post(sent_to_, ...);"), DEADLOCK, "Signals::wait"),
     ("the last part is not announced", without("scatter.announce();"), DEADLOCK, "Signals::wait"),
     ("a part is announced to its own rank",
      Edit("round_.signals.post(sent_to_,", "round_.signals.post(round_.signals.rank,"),
      REPORTED, "Signals::wait|race on"),
     ("a part is announced with the next epoch",
-     Edit("post(sent_to_, signal, round_.epoch)", "post(sent_to_, signal, round_.epoch + 1)"), RACE,
+     Edit("sent_slot_), round_.epoch);", "sent_slot_), round_.epoch + 1);"), RACE,
      "race on"),
-    ("parts are not waited for", without("if (leads()) wait_for_all(slot);"), RACE, "race on"),
+    ("parts are not waited for", without("wait_for_all(slot);"), RACE, "race on"),
     ("parts of the last round are waited for",
      Edit("wait(round_.signal_of(source, slot), round_.epoch)",
           "wait(round_.signal_of(source, slot), round_.epoch - 1)"), RACE, "race on"),
     ("every thread reads before the leader has waited",
-     Edit("if (leads()) wait_for_all(slot);", "add_.apply_chunk(accumulators[0], tile);"), RACE,
-     "race on"),
+     Edit("if (leads()) { wait_for_all(slot);",
+          "add_.apply_chunk(accumulators[0], tile); if (leads()) {"), RACE, "race on"),
     ("a peer's room is not waited for",
      without("round_.signals.wait(tile.owner, round_.epoch - 1);"), RACE, "race on"),
     ("a peer may be two rounds ahead",
@@ -53,6 +53,45 @@ DEFECTS = defects(
      Edit("row < first || row >= rows", "row < 0 || row >= rows"), RACE, "race on"),
     ("rows after the shard are read",
      Edit("row < first || row >= rows", "row < first"), REPORTED, "race on|lies in none"),
+)  # fmt: skip
+
+
+DEFECTS_OF_ALL_REDUCE = defects(
+    ALL_REDUCE,
+    ("rows are announced before their stores are complete", without("wait_group<0>();"), RACE,
+     "race on"),
+    ("only the reads of the stores are waited for",
+     Edit("wait_group<0>();", "wait_group_read<0>();"), RACE, r"wait_group<0>\(\)"),
+    ("finished rows are not announced",
+     without("round_.signals.post(peer, signal, round_.epoch);"), DEADLOCK, "Signals::wait"),
+    ("finished rows are announced with the next epoch",
+     Edit("post(peer, signal, round_.epoch)", "post(peer, signal, round_.epoch + 1)"), RACE,
+     "race on"),
+    ("the last finished rows are not announced", without("scatter.announce();"), DEADLOCK,
+     "Signals::wait"),
+    ("finished rows are announced to their owner",
+     Edit("post(peer, signal, round_.epoch)",
+          "post(round_.signals.rank, signal, round_.epoch)"), REPORTED, "Signals::wait|race on"),
+    ("the signal of the next finished rows",
+     Edit("finished(rank, sent_slot_)", "finished(rank, sent_slot_ + 1)"), REPORTED,
+     "Signals::wait|race on"),
+    ("finished rows and parts have the same signals",
+     Edit("round_.shards.slots / 2 + slot", "slot"), RACE, "race on"),
+    ("finished rows are not waited for", without("scatter.wait_for_finished(...);"), RACE,
+     "race on"),
+    ("finished rows of the last round are waited for",
+     Edit("wait(finished(owner, slot), round_.epoch)",
+          "wait(finished(owner, slot), round_.epoch - 1)"), RACE, "race on"),
+    ("only every second tile is waited for",
+     Edit("slot < slots; slot += step", "slot < slots / 2; slot += step"), RACE, "race on"),
+    ("rows are pushed before the sum is complete", without("wait_for_all(slot);"), RACE,
+     "race on"),
+    ("the sum has the parts of the round before",
+     Edit("wait(round_.signal_of(source, slot), round_.epoch)",
+          "wait(round_.signal_of(source, slot), round_.epoch - 1)"), RACE, "race on"),
+    ("the rows of the first rank's shard are everybody's",
+     Edit("tile.owner == own_rank()", "tile.owner == 0"), REPORTED,
+     "Signals::wait|race on|lies in none"),
 )  # fmt: skip
 
 
@@ -67,29 +106,46 @@ def multiply(world: World) -> None:
     assert all((one == RANKS * K).all() for one in found)
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, defect: Defect | None) -> None:
-    """Have the operation build its kernel with this defect."""
-    found = choices(whole_text(KERNEL), DEFECTS)
+def reduce(world: World) -> None:
+    """Three calls: each reads the last output, and stores into the last but one."""
+    b = arrays_on(world, [np.full((K, K), 2.0**-6, np.float16)] * RANKS)
+    first, second = (arrays_on(world, [np.ones((230, K), np.float16)] * RANKS) for _ in range(2))
+    for a, out in ((first, second), (second, first), (first, second)):
+        ops.matmul_all_reduce(a, b, out=out)
+    world.synchronize()
+    assert all((one == RANKS**3).all() for one in second)
 
-    def kernel(types: Any, b_transposed: bool, config: TileConfig) -> Kernel:
+
+RUNS = {KERNEL: multiply, ALL_REDUCE: reduce}
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, name: str, defect: Defect | None) -> None:
+    """Have the operation build its kernel with this defect."""
+    found = choices(whole_text(name), DEFECTS if name == KERNEL else DEFECTS_OF_ALL_REDUCE)
+
+    def kernel(types: Any, b_transposed: bool, config: TileConfig, *, all_reduce: bool) -> Kernel:
+        assert all_reduce == (name == ALL_REDUCE)
         named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
         constants = gemm_constants(False, b_transposed, config)
-        return found.kernel(defect, "gemm_reduce_scatter", named, constants)
+        return found.kernel(defect, name.removesuffix(".cu"), named, constants)
 
-    monkeypatch.setattr(_matmul_reduce_scatter, "reduce_scatter_kernel", kernel)
+    monkeypatch.setattr(_matmul_reduce, "reduce_scatter_kernel", kernel)
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.key)
+@pytest.mark.parametrize(
+    "defect", [*DEFECTS, *DEFECTS_OF_ALL_REDUCE], ids=lambda defect: defect.key
+)
 def test_a_defect_is_reported_whatever_the_order(
     monkeypatch: pytest.MonkeyPatch, defect: Defect
 ) -> None:
-    plant(monkeypatch, defect)
+    plant(monkeypatch, defect.kernel, defect)
 
-    check_reports(defect, multiply, CONFIG)
+    check_reports(defect, RUNS[defect.kernel], CONFIG)
 
 
-def test_without_a_defect_there_is_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, None)
+@pytest.mark.parametrize("name", [KERNEL, ALL_REDUCE])
+def test_without_a_defect_there_is_no_report(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    plant(monkeypatch, name, None)
 
-    check_silence(multiply, CONFIG)
+    check_silence(RUNS[name], CONFIG)

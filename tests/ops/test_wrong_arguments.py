@@ -607,8 +607,25 @@ OPERATIONS = {
         ops.all_gather,
         {"arrays": [zeros(64, 64)], "out": [zeros(64, 64)], "streams": [None]},
     ),
+    "reduce_scatter": Call(
+        ops.reduce_scatter,
+        {"arrays": [zeros(64, 64)], "out": [zeros(64, 64)], "streams": [None]},
+    ),
+    "all_reduce": Call(
+        ops.all_reduce,
+        {"arrays": [zeros(64, 64)], "out": [zeros(64, 64)], "streams": [None]},
+    ),
     "all_gather_matmul": Call(
         ops.all_gather_matmul,
+        {
+            "a": [zeros(64, 64)],
+            "b": [zeros(64, 64)],
+            "out": [zeros(64, 64)],
+            "streams": [None],
+        },
+    ),
+    "matmul_all_reduce": Call(
+        ops.matmul_all_reduce,
         {
             "a": [zeros(64, 64)],
             "b": [zeros(64, 64)],

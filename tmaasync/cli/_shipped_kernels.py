@@ -134,6 +134,14 @@ def _matmul_reduce_scatter(m: int, dtype: Any = _BF16) -> None:
     ops.matmul_reduce_scatter([np.empty((m, 4096), dtype)], [np.empty((4096, 4096), dtype).T])
 
 
+def _matmul_all_reduce(m: int, dtype: Any = _BF16) -> None:
+    ops.matmul_all_reduce([np.empty((m, 4096), dtype)], [np.empty((4096, 4096), dtype).T])
+
+
+def _reduce_ranks() -> None:
+    ops.all_reduce([np.empty((4096, 4096), _BF16)])
+
+
 def _reduce_stack() -> None:
     ops.reduce_add(np.empty(1 << 20, np.float32), np.empty((2, 1 << 20), np.float32))
 
@@ -158,6 +166,11 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
             lambda: _matmul_reduce_scatter(4096),
             lambda: _matmul_reduce_scatter(128),
         ),
+        "gemm_all_reduce.cu": (
+            lambda: _matmul_all_reduce(4096),
+            lambda: _matmul_all_reduce(128),
+        ),
+        "reduce_ranks.cu": (_reduce_ranks,),
         "ragged.cu": (_ragged,),
         "gemm.cu": (
             lambda: _matmul(4096, 4096, 4096),

@@ -10,9 +10,10 @@ from tmaasync.ops._copy import copy
 from tmaasync.ops._grouped_matmul import grouped_matmul
 from tmaasync.ops._k_grouped_matmul import k_grouped_matmul
 from tmaasync.ops._matmul import matmul
-from tmaasync.ops._matmul_reduce_scatter import matmul_reduce_scatter
+from tmaasync.ops._matmul_reduce import matmul_all_reduce, matmul_reduce_scatter
 from tmaasync.ops._ragged import ragged_load, ragged_store
 from tmaasync.ops._reduce_add import reduce_add
+from tmaasync.ops._reduce_ranks import all_reduce, reduce_scatter
 from tmaasync.ops._scaled_matmul import scaled_matmul
 from tmaasync.ops._varlen_attention import varlen_attention
 from tmaasync.ops._varlen_attention_backward import varlen_attention_backward
@@ -20,6 +21,7 @@ from tmaasync.ops._varlen_attention_backward import varlen_attention_backward
 __all__ = [
     "all_gather",
     "all_gather_matmul",
+    "all_reduce",
     "attention",
     "attention_backward",
     "conv2d",
@@ -27,10 +29,12 @@ __all__ = [
     "grouped_matmul",
     "k_grouped_matmul",
     "matmul",
+    "matmul_all_reduce",
     "matmul_reduce_scatter",
     "ragged_load",
     "ragged_store",
     "reduce_add",
+    "reduce_scatter",
     "scaled_matmul",
     "varlen_attention",
     "varlen_attention_backward",
@@ -44,6 +48,8 @@ for _function in (
     _refuse_tracing(_function, f"torch.ops.tmaasync.{_function.__name__} (import tmaasync.torch)")
 
 _NO_OPERATOR = "no operator: operations of several GPUs take lists, and run outside compiled code"
-_refuse_tracing(all_gather, _NO_OPERATOR)
-_refuse_tracing(all_gather_matmul, _NO_OPERATOR)
-_refuse_tracing(matmul_reduce_scatter, _NO_OPERATOR)
+for _collective in (
+    *(all_gather, all_gather_matmul, all_reduce),
+    *(matmul_all_reduce, matmul_reduce_scatter, reduce_scatter),
+):
+    _refuse_tracing(_collective, _NO_OPERATOR)

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tmaasync._arrays import ArrayView, is_contiguous
-from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import backend_of
 from tmaasync.ops._extents import extent_violations
@@ -21,8 +20,10 @@ from tmaasync.ops._ranks import (
     RepeatedCalls,
     Shards,
     Workspace,
-    array_on,
+    as_rows,
+    new_rows,
     push_tile,
+    unmovable,
     views_of,
 )
 from tmaasync.tile import Pointer
@@ -73,14 +74,14 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
     outputs = list(out) if out is not None and views_of("out", out, len(views)) else None
     if outputs is None:
         pairs = zip(ranks.memories, views, strict=True)
-        outputs = [_new(memory, view, shape) for memory, view in pairs]
+        outputs = [new_rows(memory, view, shape) for memory, view in pairs]
     targets = views_of("out", outputs, len(views))
     ArgumentError.raise_for(_unfit(ranks, views, targets, shape))
     if 0 in shape:
         return outputs
     for rank, target in enumerate(targets):
         refuse_overlap(f"out[{rank}]", target, {f"arrays[{rank}]": views[rank]})
-    rows, full = [_as_rows(view) for view in views], [_as_rows(view) for view in targets]
+    rows, full = [as_rows(view) for view in views], [as_rows(view) for view in targets]
     shards = Shards(
         tuple(view.shape[0] for view in rows), full[0].shape[1], full[0].element.itemsize
     )
@@ -92,19 +93,6 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
         frameworks = [view.framework for view in views]
         _REPEATED.remember((arrays, out), workspace, *done, frameworks)
     return outputs
-
-
-def _new(memory: Any, view: ArrayView, shape: tuple[int, ...]) -> Any:
-    columns = math.prod(shape[1:])
-    return array_on(memory, view, (shape[0], columns)).reshape(shape)
-
-
-def _as_rows(view: ArrayView) -> ArrayView:
-    """Return the array as a matrix whose columns are the elements of all other dimensions."""
-    itemsize = view.element.itemsize
-    columns = math.prod(view.shape[1:])
-    pitch = view.strides_bytes[0] if view.shape[0] > 1 else columns * itemsize
-    return view._replace(shape=(view.shape[0], columns), strides_bytes=(pitch, itemsize))
 
 
 # --- checks -----------------------------------------------------------------------------------
@@ -136,23 +124,7 @@ def _unfit(
             yield Violation(name, given, rule, "Pass an array like that, or leave out=")
         if target.read_only:
             yield Violation(name, "a read-only array", "it is written", "Pass a writable array")
-    named = itertools.chain(
-        ((f"arrays[{rank}]", view) for rank, view in enumerate(views)),
-        ((f"out[{rank}]", view) for rank, view in enumerate(targets)),
-    )
-    for name, view in named:
-        if not view.is_empty and view.ndim > 1 and not _is_in_rows(view):
-            rule = (
-                f"TMA moves rows of contiguous elements, whose address, distance and bytes are "
-                f"multiples of {TMA_ALIGNMENT}"
-            )
-            given = f"at {view.address:#x}, strides {view.strides_bytes} bytes, shape {view.shape}"
-            yield Violation(name, given, rule, "Pass a contiguous copy, or pad the rows")
-
-
-def _is_in_rows(view: ArrayView) -> bool:
-    row = view._replace(shape=(1, *view.shape[1:]))
-    return is_contiguous(row) and Layout.of(_as_rows(view)).in_stored_rows() is not None
+    yield from unmovable({"arrays": views, "out": targets})
 
 
 # --- the operation ----------------------------------------------------------------------------

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tmaasync import _arrays, _driver
-from tmaasync._arrays import ArrayView
+from tmaasync._arrays import ArrayView, is_contiguous
 from tmaasync._elements import Element, element
 from tmaasync._forks import Lock
+from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._kinds import is_sequence, shown
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import ArrayMemory, Launch, backend_of
@@ -19,19 +21,6 @@ from tmaasync.ops._call_cache import CallCache, clear_on_forget
 from tmaasync.ops._layouts import Layout, padded_row_bytes
 from tmaasync.signal import Signals
 from tmaasync.tile import TMATensorTile, create_tma_tile
-
-__all__ = [
-    "MAX_RANKS",
-    "PUSH_ROW_BYTES",
-    "RankedLaunches",
-    "Ranks",
-    "RepeatedCalls",
-    "Shards",
-    "Workspace",
-    "array_on",
-    "push_tile",
-    "views_of",
-]
 
 MAX_RANKS = 8
 """The largest number of ranks; all_gather.cu has a parameter for each."""
@@ -146,6 +135,47 @@ def array_on(
     padded = padded_row_bytes(columns, held) // held.itemsize
     whole = memory.array(empty(like, (*outer, padded), held))
     return whole if padded == columns else whole[..., :columns]
+
+
+def new_rows(memory: ArrayMemory, like: ArrayView, shape: tuple[int, ...]) -> Any:
+    """Return an uninitialised array that TMA can move: contiguous if its bytes allow it."""
+    is_whole = math.prod(shape) * like.element.itemsize % TMA_ALIGNMENT == 0
+    rows = 1 if is_whole else shape[0]
+    return array_on(memory, like, (rows, math.prod(shape) // max(rows, 1))).reshape(shape)
+
+
+def as_rows(view: ArrayView) -> ArrayView:
+    """Return the array as a matrix whose columns are the elements of all other dimensions."""
+    itemsize = view.element.itemsize
+    columns = math.prod(view.shape[1:])
+    pitch = view.strides_bytes[0] if view.shape[0] > 1 else columns * itemsize
+    return view._replace(shape=(view.shape[0], columns), strides_bytes=(pitch, itemsize))
+
+
+def unmovable(arrays: Mapping[str, Sequence[ArrayView]]) -> Iterator[Violation]:
+    """Yield the arrays whose rows TMA cannot move, from lists by the names of their arguments."""
+    for name, views in arrays.items():
+        for rank, view in enumerate(views):
+            if view.is_empty or view.ndim < 2 or _is_in_rows(view):
+                continue
+            rule = (
+                f"TMA moves rows of contiguous elements, whose address, distance and bytes are "
+                f"multiples of {TMA_ALIGNMENT}"
+            )
+            given = f"at {view.address:#x}, strides {view.strides_bytes} bytes, shape {view.shape}"
+            yield Violation(
+                f"{name}[{rank}]", given, rule, "Pass a contiguous copy, or pad the rows"
+            )
+
+
+def _is_in_rows(view: ArrayView) -> bool:
+    row = view._replace(shape=(1, *view.shape[1:]))
+    return is_contiguous(row) and Layout.of(as_rows(view)).in_stored_rows() is not None
+
+
+def even_shards(rows: int, ranks: int) -> list[int]:
+    """Divide rows: the first ``rows % ranks`` ranks have one more."""
+    return [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
 
 
 # --- shards -----------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""Tiles, arguments and build of gemm_reduce_scatter.cu."""
+"""Arguments and builds of gemm_reduce_scatter.cu and gemm_all_reduce.cu."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,23 +12,23 @@ from tmaasync.ops._gemm.cost_model import ranked_config
 from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.tiles import gemm_constants
 from tmaasync.ops._operation import overridden, shipped_kernel
-from tmaasync.tile import Pointer, TMATensorTile, TMATensorTileArray
+from tmaasync.tile import Pointer, TMATensorTileArray
 
 MAX_AREA = 64 * 256
 """Elements of the output that a consumer accumulates: larger tiles spill in the epilogue, which
 adds what other ranks sent (2,884 bytes for 128 x 192)."""
 
 
+_SHARD_ROWS = 64  # of wgmma
+_STEP_WAVES = 2  # a part is announced a wave after it was sent
+_MOST_STEPS = 4
 _SHALLOW_K = 6144
 _MANY_TILES = 4  # tiles of 128 x 128 per SM; fewer were not measured
 
 
 class ReduceScatterArguments(NamedTuple):
-    """The parameters of gemm_reduce_scatter.cu."""
+    """The parameters of both kernels after the tiles of A, B, and the output or outputs."""
 
-    a: TMATensorTile
-    b: TMATensorTile
-    c: TMATensorTile
     sent: TMATensorTileArray
     received_0: Pointer
     received_1: Pointer
@@ -38,6 +39,7 @@ class ReduceScatterArguments(NamedTuple):
     row_elements: int
     m: int
     k: int
+    step_rows: int
 
 
 def reduce_scatter_config(
@@ -60,14 +62,39 @@ def reduce_scatter_config(
     return overridden(config)
 
 
+def all_reduce_shards(m: int, ranks: int) -> list[int]:
+    """Return the rows that each rank adds up: whole wgmma rows, as many everywhere as possible."""
+    whole, more = divmod(-(-m // _SHARD_ROWS), ranks)
+    ends = itertools.accumulate(whole + (rank < more) for rank in range(ranks))
+    starts = [0, *(min(end * _SHARD_ROWS, m) for end in ends)]
+    return [end - start for start, end in itertools.pairwise(starts)]
+
+
+def all_reduce_step_rows(rows: int, config: TileConfig, waves: float) -> int:
+    """Return the rows of a shard that are sent while the rows before are added.
+
+    The finished rows of the last step are pushed when no GEMM is left to hide it. A step of fewer
+    waves would wait for the parts of the other ranks.
+
+    Args:
+        rows: Of the largest shard.
+        config: The tile config.
+        waves: Of all tiles.
+    """
+    steps = min(_MOST_STEPS, max(1, int(waves / _STEP_WAVES)))
+    tiles = -(-rows // config.cluster_rows)
+    return -(-tiles // steps) * config.cluster_rows
+
+
 def slots_of(rows: int, columns: int, config: TileConfig) -> int:
     """Return the signals that a rank needs for a shard: one per consumer and tile."""
     return -(-rows // config.rows) * -(-columns // config.block_n)
 
 
-def reduce_scatter_kernel(types: Sequence[str], b_transposed: bool, config: TileConfig) -> Kernel:
+def reduce_scatter_kernel(
+    types: Sequence[str], b_transposed: bool, config: TileConfig, *, all_reduce: bool = False
+) -> Kernel:
     """Return the kernel for these types of tiles: A, B and C."""
     named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
-    return shipped_kernel(
-        "gemm_reduce_scatter.cu", named, gemm_constants(False, b_transposed, config)
-    )
+    source = "gemm_all_reduce.cu" if all_reduce else "gemm_reduce_scatter.cu"
+    return shipped_kernel(source, named, gemm_constants(False, b_transposed, config))

@@ -1,9 +1,13 @@
-"""ops.matmul_reduce_scatter: a GEMM that overlaps a reduce-scatter, with gemm_reduce_scatter.cu."""
+"""ops.matmul_reduce_scatter and ops.matmul_all_reduce: GEMMs that overlap the sum over all ranks.
+
+The kernels are gemm_reduce_scatter.cu and gemm_all_reduce.cu.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError, Violation
@@ -12,6 +16,8 @@ from tmaasync.ops._extents import extent_violations
 from tmaasync.ops._gemm.config import Occupancy
 from tmaasync.ops._gemm.reduce_scatter import (
     ReduceScatterArguments,
+    all_reduce_shards,
+    all_reduce_step_rows,
     reduce_scatter_config,
     reduce_scatter_kernel,
     slots_of,
@@ -27,18 +33,18 @@ from tmaasync.ops._ranked_matmul import (
     unfit_outputs,
 )
 from tmaasync.ops._ranks import (
+    MAX_RANKS,
     RankedLaunches,
     Ranks,
     RepeatedCalls,
     Shards,
     Workspace,
+    even_shards,
     views_of,
 )
 from tmaasync.tile import Pointer, TMATensorTileArray
 
-__all__ = ["matmul_reduce_scatter"]
-
-_REPEATED = RepeatedCalls()
+_REPEATED_SCATTERS, _REPEATED_REDUCES = RepeatedCalls(), RepeatedCalls()
 
 
 def matmul_reduce_scatter(
@@ -81,37 +87,105 @@ def matmul_reduce_scatter(
         HangError: In an earlier call a rank waited for longer than its budget.
         BackendError: A GPU has no wgmma.
     """
-    if out is not None and _REPEATED.run((a, b, out), streams):
+    if out is not None and _REPEATED_SCATTERS.run((a, b, out), streams):
         return list(out)
-    left = views_of("a", a)
-    right = views_of("b", b, len(left))
-    ranks = Ranks.of("a", left, streams)
-    ArgumentError.raise_for(unfit_operands(ranks, left, right, _unequal))
+    left, right, ranks = _operands(a, b, streams)
     m, n = left[0].shape[0], right[0].shape[1]
-    outputs = outputs_of(ranks, left, [(rows, n) for rows in _even_shards(m, len(ranks))], out)
+    outputs = outputs_of(ranks, left, [(rows, n) for rows in even_shards(m, len(ranks))], out)
     targets = views_of("out", outputs, len(left))
     ArgumentError.raise_for(_unscattered(targets, m))
     shapes = [(view.shape[0], n) for view in targets]
     ArgumentError.raise_for(unfit_outputs(ranks, targets, shapes, (left, right)))
-    if m == 0 or n == 0:
-        return outputs
-    if left[0].shape[1] == 0:
-        fill_with_zeros(targets, ranks)
-        return outputs
-    layouts = [
-        *map(Layout.of, (*left, *right)),
-        *(Layout.of(view)._replace(owns_padding=out is None) for view in targets),
-    ]
-    operation = ranks.calls.operation(MatmulReduceScatter, *layouts, ranks=ranks)
-    workspace, launches, addresses = operation.run(left, right, targets)
-    if out is not None and not operation.operands.needs_staging:
-        frameworks = [view.framework for view in left]
-        _REPEATED.remember((a, b, out), workspace, launches, addresses, frameworks)
+    done = _run(MatmulReduceScatter, ranks, left, right, targets, is_new=out is None)
+    if done is not None and out is not None:
+        _REPEATED_SCATTERS.remember((a, b, out), *done, [view.framework for view in left])
     return outputs
 
 
-def _even_shards(rows: int, ranks: int) -> list[int]:
-    return [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
+def matmul_all_reduce(
+    a: Sequence[Any], b: Sequence[Any], *, out: Any = None, streams: Any = None
+) -> list[Any]:
+    """Multiply on every rank, and give each rank the whole sum: ``sum(a[r] @ b[r])``.
+
+    This is the second linear layer of a tensor-parallel MLP (row-parallel) whose activations all
+    ranks hold. One kernel per rank does what `matmul_reduce_scatter` does for shards of whole
+    blocks of 64 rows; the rank that adds up a shard stores the finished rows into the outputs of
+    all ranks by TMA. So all ranks receive the same bits, and equal calls give equal bits.
+
+    Each rank is a GPU, or a device of `emulate.devices`. The call returns after the launches;
+    results are complete in the order of each rank's stream. Call `enable_peer_access` once before.
+    The first call of a size class allocates two buffers on each device, of P times the largest
+    shard (rounded up to a power of two, and never freed), and waits for the GPUs; later calls do
+    neither, and CUDA graphs can capture them. Calls on the same devices and streams must run in the
+    same order on each.
+
+    Args:
+        a: One per rank, 1 to 8: [M, K_r], as in `matmul_reduce_scatter`.
+        b: One per rank: [K_r, N], as in `matmul_reduce_scatter`.
+        out: The outputs, one per rank: [M, N], bfloat16, float16 or float32. N is contiguous; rows
+            start and end at multiples of 16 bytes. They overlap no operand. By default new arrays
+            of the type of ``a``, with rows padded to 16 bytes.
+        streams: One per rank; by default the current stream of each array's framework.
+
+    Returns:
+        The outputs, one per rank.
+
+    Raises:
+        ArgumentError: An array breaks a rule; all are listed, and nothing is launched.
+        LaunchError: A device has no access to a peer's memory.
+        HangError: In an earlier call a rank waited for longer than its budget.
+        BackendError: A GPU has no wgmma.
+    """
+    if out is not None and _REPEATED_REDUCES.run((a, b, out), streams):
+        return list(out)
+    left, right, ranks = _operands(a, b, streams)
+    shapes = [(left[0].shape[0], right[0].shape[1])] * len(ranks)
+    outputs = outputs_of(ranks, left, shapes, out)
+    targets = views_of("out", outputs, len(left))
+    ArgumentError.raise_for(unfit_outputs(ranks, targets, shapes, (left, right)))
+    done = _run(MatmulAllReduce, ranks, left, right, targets, is_new=out is None)
+    if done is not None and out is not None:
+        _REPEATED_REDUCES.remember((a, b, out), *done, [view.framework for view in left])
+    return outputs
+
+
+_Views = Sequence[ArrayView]
+_Done = tuple[Workspace, RankedLaunches, list[tuple[int, ...]]]
+
+
+def _operands(
+    a: Sequence[Any], b: Sequence[Any], streams: Any
+) -> tuple[list[ArrayView], list[ArrayView], Ranks]:
+    """Return checked views of the operands, and their ranks."""
+    left = views_of("a", a)
+    right = views_of("b", b, len(left))
+    ranks = Ranks.of("a", left, streams)
+    ArgumentError.raise_for(unfit_operands(ranks, left, right, _unequal))
+    return left, right, ranks
+
+
+def _run(
+    kind: type[MatmulReduceScatter],
+    ranks: Ranks,
+    left: _Views,
+    right: _Views,
+    targets: _Views,
+    *,
+    is_new: bool,
+) -> _Done | None:
+    """Compute the targets; return the launches, unless a repeated call needs more than them."""
+    if left[0].shape[0] == 0 or right[0].shape[1] == 0:
+        return None
+    if left[0].shape[1] == 0:
+        fill_with_zeros(targets, ranks)
+        return None
+    layouts = [
+        *map(Layout.of, (*left, *right)),
+        *(Layout.of(view)._replace(owns_padding=is_new) for view in targets),
+    ]
+    operation = ranks.calls.operation(kind, *layouts, ranks=ranks)
+    done = operation.run(left, right, targets)
+    return None if operation.operands.needs_staging else done
 
 
 # --- checks -----------------------------------------------------------------------------------
@@ -153,45 +227,59 @@ def _unscattered(targets: Sequence[ArrayView], m: int) -> Iterator[Violation]:
 class MatmulReduceScatter:
     """The launches for operands and outputs of given layouts."""
 
+    name: ClassVar[str] = "ops.matmul_reduce_scatter"
+    all_reduce: ClassVar[bool] = False
+
     def __init__(self, *layouts: Layout, ranks: Ranks) -> None:
         """Choose the tile config, the same one on all ranks."""
         count = len(ranks)
-        self.operands = RankedOperands("ops.matmul_reduce_scatter", ranks, layouts)
+        self.operands = RankedOperands(self.name, ranks, layouts)
         self._launches: RankedLaunches | None = None
         self._depths = [layout.shape[1] for layout in layouts[:count]]
         (self._m, _), (_, n) = layouts[0].shape, layouts[count].shape
-        outs = [one.out for one in self.operands.of]
-        self._shards = Shards(tuple(out.shape[0] for out in outs), n, outs[0].element.itemsize)
+        self._element = self.operands.of[0].out.element
+        self._shards = Shards(tuple(self._shard_rows()), n, self._element.itemsize)
         problem = self.operands.problem(self._m, n, max(self._depths), self.operands.of)
         self._occupancy = Occupancy.of(backend_of(layouts[0].device))
         is_shared = any(ranks.sharing(rank) > 1 for rank in range(count))
         self._config = reduce_scatter_config(problem, self._occupancy, shares_device=is_shared)
-        self._element = outs[0].element
         self._matrix_bytes = max(self._shards.rows) * padded_row_bytes(n, self._element)
 
-    def run(
-        self,
-        left: Sequence[ArrayView],
-        right: Sequence[ArrayView],
-        targets: Sequence[ArrayView],
-    ) -> tuple[Workspace, RankedLaunches, list[tuple[int, ...]]]:
-        """Launch; return the memory that ranks share, the launches and their addresses."""
-        ranks, shards = self.operands.ranks, self._shards
-        slots = slots_of(max(shards.rows), shards.columns, self._config)
-        workspace = Workspace.of(ranks, left, slots, len(ranks) * self._matrix_bytes)
-        a, b, outs = self.operands.reached(left, right, targets)
+    def _shard_rows(self) -> list[int]:
+        return [one.out.shape[0] for one in self.operands.of]
+
+    def _slots(self) -> int:
+        """Return the signals that a rank needs for a shard."""
+        return slots_of(max(self._shards.rows), self._shards.columns, self._config)
+
+    def _stored(self, workspace: Workspace, rank: int, outs: _Views) -> list[ArrayView]:
+        """Return the matrices that a rank stores, with the rows of its shard."""
         # An empty shard is never stored; its tile lies over the buffer.
-        own = [
-            view if view.shape[0] else self._received(workspace, rank, 0, 0)
-            for rank, view in enumerate(outs)
-        ]
+        own = outs[rank]
+        return [own if own.shape[0] else self._received(workspace, rank, 0, 0)]
+
+    def _step_rows(self) -> int:
+        return max(self._shards.rows)
+
+    @property
+    def _clusters(self) -> int:
+        return sum(self._config.clusters(rows, self._shards.columns) for rows in self._shards.rows)
+
+    def run(self, left: _Views, right: _Views, targets: _Views) -> _Done:
+        """Launch; return the memory that ranks share, the launches and their addresses."""
+        ranks = self.operands.ranks
+        workspace = Workspace.of(ranks, left, self._slots(), len(ranks) * self._matrix_bytes)
+        a, b, outs = self.operands.reached(left, right, targets)
+        stored = [self._stored(workspace, rank, outs) for rank in range(len(ranks))]
         with workspace.lock:
             if self._launches is None:
                 self._launches = RankedLaunches.prepared(
-                    workspace, lambda rank: self._prepare(workspace, rank, a[rank], b[rank], own)
+                    workspace,
+                    lambda rank: self._prepare(workspace, rank, a[rank], b[rank], stored[rank]),
                 )
-            addresses: list[tuple[int, ...]] = [
-                tuple(view.address for view in views) for views in zip(a, b, own, strict=True)
+            addresses = [
+                tuple(view.address for view in (*operands, *own))
+                for *operands, own in zip(a, b, stored, strict=True)
             ]
             self._launches.run(addresses, ranks.streams)
         return workspace, self._launches, addresses
@@ -203,16 +291,12 @@ class MatmulReduceScatter:
         return workspace.matrix(rank, half, shape, self._element, offset)
 
     def _prepare(
-        self,
-        workspace: Workspace,
-        rank: int,
-        a: ArrayView,
-        b: ArrayView,
-        outs: Sequence[ArrayView],
+        self, workspace: Workspace, rank: int, a: ArrayView, b: ArrayView, stored: _Views
     ) -> tuple[Any, object]:
         ranks, shards, config = self.operands.ranks, self._shards, self._config
         b_transposed = self.operands.of[rank].b.transposed
-        tiles = gemm_tiles(a, b, outs[rank], config, False, b_transposed)
+        tiles = gemm_tiles(a, b, stored[0], config, False, b_transposed)
+        outputs = [tiles.c, *(output_tile(view, config) for view in stored[1:])]
         sent = TMATensorTileArray(
             [
                 output_tile(self._received(workspace, peer, half, rank), config)
@@ -225,13 +309,38 @@ class MatmulReduceScatter:
         received = len(ranks) * max(shards.rows), pitch  # of all ranks
         halves = [workspace.matrix(rank, half, received, self._element) for half in range(2)]
         types = [tile.cuda_type for tile in (tiles.a, tiles.b, tiles.c)]
-        kernel = reduce_scatter_kernel(types, b_transposed, config)
-        arguments = ReduceScatterArguments(
-            tiles.a, tiles.b, tiles.c, sent, Pointer(halves[0]), Pointer(halves[1]),
-            workspace.signals[rank], shards.argument(workspace.slots),
-            Pointer(workspace.rounds[rank]), self._matrix_bytes // itemsize,
-            pitch, self._m, self._depths[rank],
+        kernel = reduce_scatter_kernel(types, b_transposed, config, all_reduce=self.all_reduce)
+        given = ReduceScatterArguments(
+            sent, Pointer(halves[0]), Pointer(halves[1]), workspace.signals[rank],
+            shards.argument(workspace.slots), Pointer(workspace.rounds[rank]),
+            self._matrix_bytes // itemsize, pitch, self._m, self._depths[rank], self._step_rows(),
         )  # fmt: skip
-        clusters = sum(config.clusters(rows, shards.columns) for rows in shards.rows)
-        launch = resident_launch(kernel, arguments, config, clusters, self._occupancy, ranks, rank)
+        arguments = tiles.a, tiles.b, *outputs, *given
+        launch = resident_launch(
+            kernel, arguments, config, self._clusters, self._occupancy, ranks, rank
+        )
         return launch, sent
+
+
+class MatmulAllReduce(MatmulReduceScatter):
+    """The same, with gemm_all_reduce.cu: finished rows go to all ranks."""
+
+    name: ClassVar[str] = "ops.matmul_all_reduce"
+    all_reduce: ClassVar[bool] = True
+
+    def _shard_rows(self) -> list[int]:
+        return all_reduce_shards(self._m, len(self.operands.ranks))
+
+    def _slots(self) -> int:
+        return 2 * super()._slots()  # for parts, and for finished tiles
+
+    def _stored(self, workspace: Workspace, rank: int, outs: _Views) -> list[ArrayView]:
+        del workspace
+        stored = [self._shards.part(view, rank) for view in outs]
+        return [*stored, *itertools.repeat(stored[-1], MAX_RANKS - len(stored))]
+
+    def _step_rows(self) -> int:
+        config = self._config
+        resident = self._occupancy.max_active_clusters(config.cluster_size)
+        waves = self._clusters / resident
+        return all_reduce_step_rows(max(self._shards.rows), config, waves)
