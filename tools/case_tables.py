@@ -38,8 +38,11 @@ _UNITS = {
 _SHORTER = ("interleaved", "burst")
 _TITLES = {
     "all_gather": "All-gather",
+    "all_reduce": "All-reduce",
     "all_gather_matmul": "All-gather and matmul",
+    "matmul_all_reduce": "Matmul and all-reduce",
     "matmul_reduce_scatter": "Matmul and reduce-scatter",
+    "reduce_scatter": "Reduce-scatter",
     "compared_kernels": "Kernels of the structured layer over the kernels before it",
     "compared_exponent": "Attention that bounds its exponents over attention that does not",
     "structured_kernels": "Kernels of the tutorial over ops",

@@ -233,6 +233,121 @@ def test_repeated_reduce_scatters_are_bit_equal(devices: list[int], streams: Arr
     check_scattered(bit_equal_repeats(call, 1000, devices, streams, shapes), a, b)
 
 
+def check_reduced(out: Arrays, a: Arrays, b: Arrays) -> None:
+    """Check the sum, and that all ranks have the same bits."""
+    for one in out[1:]:
+        assert host(one).tobytes() == host(out[0]).tobytes()
+    check_scattered(out[:1], a, b)
+
+
+def test_all_reduced_matmuls_of_different_shapes_follow_each_other(
+    devices: list[int], streams: Arrays
+) -> None:
+    """Some of one tile, and one of many, whose finished rows are pushed in steps."""
+    rng, ranks, calls = np.random.default_rng(len(devices)), len(devices), []
+    shapes = [(1, 64), (100, 200), (700, 640), (4096, 4096), (65, 1024), (2000, 520)]
+    for m, n in shapes * 2:
+        depths = rng.integers(1, 60, ranks) * 8
+        a = [draw(rng, m, int(k)) for k in depths]
+        b = [draw(rng, int(k), n) for k in depths]
+        out = poisoned(devices, [(m, n)] * ranks)
+        right = k_major_on_each(devices, b)
+        calls.append((out, a, b, on_each(devices, a), right))
+    settle(devices)
+    for out, _, _, left, right in calls:
+        ops.matmul_all_reduce(left, right, out=out, streams=streams)
+    settle(devices)
+
+    for out, a, b, *_ in calls:
+        check_reduced(out, a, b)
+
+
+def test_repeated_all_reduced_matmuls_are_bit_equal(devices: list[int], streams: Arrays) -> None:
+    rng, ranks = np.random.default_rng(0), len(devices)
+    a, b = (
+        [draw(rng, 1024, 256) for _ in range(ranks)],
+        [draw(rng, 256, 1024) for _ in range(ranks)],
+    )
+    left, right = on_each(devices, a), on_each(devices, b)
+    shapes: list[tuple[int, ...]] = [(1024, 1024)] * ranks
+    call = functools.partial(ops.matmul_all_reduce, left, right, streams=streams)
+
+    check_reduced(bit_equal_repeats(call, 1000, devices, streams, shapes), a, b)
+
+
+def test_sums_of_all_ranks(devices: list[int], streams: Arrays) -> None:
+    """Scattered, everywhere, and in place, of sizes from a few bytes to several tiles per CTA."""
+    rng, ranks, calls = np.random.default_rng(3), len(devices), []
+    for rows, columns in ((1, 8), (500, 200), (33, 4096), (9000, 1032), (70, 64)) * 2:
+        parts = [draw(rng, rows, columns) for _ in range(ranks)]
+        own, whole = on_each(devices, parts), on_each(devices, parts)
+        counts = [len(one) for one in np.array_split(parts[0], ranks)]
+        scattered = poisoned(devices, [(count, columns) for count in counts])
+        reduced = poisoned(devices, [(rows, columns)] * ranks)
+        calls.append((parts, own, scattered, reduced, whole))
+    settle(devices)
+    for _, own, scattered, reduced, whole in calls:
+        ops.reduce_scatter(own, out=scattered, streams=streams)
+        ops.all_reduce(own, out=reduced, streams=streams)
+        ops.all_reduce(whole, out=whole, streams=streams)
+    settle(devices)
+
+    for parts, _, scattered, reduced, whole in calls:
+        total = parts[0].astype(np.float32)
+        for one in parts[1:]:
+            total = total + one
+        wanted = total.astype(np.float16)
+        assert np.array_equal(np.concatenate([host(one) for one in scattered]), wanted)
+        for one in (*reduced, *whole):
+            assert np.array_equal(host(one), wanted)
+
+
+def test_repeated_sums_are_bit_equal(devices: list[int], streams: Arrays) -> None:
+    rng, ranks = np.random.default_rng(4), len(devices)
+    own = on_each(devices, [draw(rng, 600, 1024) for _ in range(ranks)])
+    shapes: list[tuple[int, ...]] = [(600, 1024)] * ranks
+    call = functools.partial(ops.all_reduce, own, streams=streams)
+
+    bit_equal_repeats(call, 1000, devices, streams, shapes)
+
+
+def test_graphs_repeat_sums_on_new_contents(devices: list[int], streams: Arrays) -> None:
+    rng, ranks = np.random.default_rng(5), len(devices)
+    b = [draw(rng, 256, 256) for _ in range(ranks)]
+    left, right = poisoned(devices, [(300, 256)] * ranks), on_each(devices, b)
+    out, total = (poisoned(devices, [(300, 256)] * ranks) for _ in range(2))
+
+    def work() -> None:
+        ops.matmul_all_reduce(left, right, out=out, streams=streams)
+        ops.all_reduce(out, out=total, streams=streams)
+
+    settle(devices)
+    work()  # allocates
+    settle(devices)
+    for device, stream in zip(devices, streams, strict=True):
+        with cupy.cuda.Device(device):
+            stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+    work()
+    graphs = []
+    for device, stream in zip(devices, streams, strict=True):
+        with cupy.cuda.Device(device):
+            graphs.append(stream.end_capture())
+            graphs[-1].upload(stream)
+    for _ in range(4):
+        a = [draw(rng, 300, 256) for _ in range(ranks)]
+        for own, new in zip(left, a, strict=True):
+            with own.device:
+                own[...] = cupy.asarray(new)
+        settle(devices)
+        for device, stream, graph in zip(devices, streams, graphs, strict=True):
+            with cupy.cuda.Device(device):
+                graph.launch(stream)
+        settle(devices)
+        check_reduced(out, a, b)
+        wanted = (ranks * host(out[0]).astype(np.float32)).astype(np.float16)
+        assert np.allclose(host(total[0]), wanted, rtol=2.0**-10, atol=0)
+
+
 def test_torch_tensors_in_bfloat16() -> None:
     torch = pytest.importorskip("torch")
     count = torch.cuda.device_count()
