@@ -21,6 +21,7 @@ from fake_driver import Driver
 from tmaasync import Kernel, LaunchError, Pointer, create_tma_tile
 from tmaasync.errors import TMAError
 from tmaasync.kernel import kernel as kernel_module
+from tmaasync.kernel import repeated
 from tmaasync.kernel.observed import observe
 from tmaasync.tile import StridedTensor, TMATensorTileArray
 
@@ -364,7 +365,7 @@ def test_an_int_beyond_the_declared_type_is_refused_in_repeated_calls_too(machin
 def test_no_more_is_kept_than_there_is_room_for(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_module, "_MAX_REQUESTS", 3)
+    monkeypatch.setattr(repeated, "_MAX_REQUESTS", 3)
     kernel = machine.kernel()
     for grid in range(1, 8):
         kernel(grid, 32, machine.arguments())
@@ -372,7 +373,7 @@ def test_no_more_is_kept_than_there_is_room_for(
     for rows in range(8, 80, 8):
         tile = create_tma_tile(machine.library.array((rows, 64)), (8, 32))
         kernel(1, 32, [tile, *machine.arguments()[1:]])
-    assert {len(calls) for calls in kernel._repeated.values()} <= {1, kernel_module._MAX_CALLS}
+    assert {len(calls) for calls in kernel._repeated.values()} <= {1, repeated._MAX_CALLS}
 
 
 def test_no_array_is_kept_alive(machine: Machine) -> None:

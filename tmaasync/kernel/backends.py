@@ -18,7 +18,7 @@ from tmaasync.kernel.builds import CudaBuild, max_active_clusters
 from tmaasync.kernel.launch import wait_for_producers
 from tmaasync.kernel.recipe import Recipe
 
-__all__ = ["backend_of"]
+__all__ = ["Builds", "backend_of"]
 
 
 class CudaBackend(Backend):
@@ -75,3 +75,15 @@ class CudaBackend(Backend):
 def backend_of(device: int | None) -> Backend:
     """Return the back end for arrays on this device; None for host memory."""
     return host_backend() if device is None else CudaBackend(device)
+
+
+class Builds(dict[int | None, Build]):
+    """The builds of a kernel, made when they are asked for: by device, None for host memory."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__()
+        self._recipe = recipe
+
+    def __missing__(self, device: int | None) -> Build:
+        build = self[device] = backend_of(device).build(self._recipe)
+        return build

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tmaasync._collectors import CollectorOf, TraceCollector, current_collector
 from tmaasync._driver import PreparedLaunch
 from tmaasync._kinds import check_flags, shown
 from tmaasync._source.compile import Program, Source
 from tmaasync._source.entries import expression_of
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel.arguments import views
-from tmaasync.kernel.backend import Build
-from tmaasync.kernel.backends import backend_of
+from tmaasync.kernel.backends import Builds
 from tmaasync.kernel.device import placement_of
 from tmaasync.kernel.launch import Extents
-from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
+from tmaasync.kernel.observed import SkippedLaunch, current_observer, see
 from tmaasync.kernel.ranks import check_call
 from tmaasync.kernel.recipe import LaunchRequest, Recipe
-from tmaasync.kernel.repeated import RepeatedCall
+from tmaasync.kernel.repeated import RepeatedCalls, remember
 from tmaasync.kernel.source import (
     DEBUG_OPTIONS,
     arch_without_device,
@@ -31,17 +30,13 @@ from tmaasync.kernel.source import (
     is_debug,
     source_of,
 )
-from tmaasync.kernel.tracing import LastTrace
+from tmaasync.kernel.tracing import KernelTraces
 from tmaasync.kernel.variables import Variable
 from tmaasync.kernel.watch import budget_of
 
 if TYPE_CHECKING:
     from tmaasync.emulate import EmulatedLaunch
     from tmaasync.trace import Trace
-
-_MAX_REQUESTS = 1024
-# One grid sees few argument kinds: tiles of different layouts, or different devices.
-_MAX_CALLS = 4
 
 
 class Kernel:
@@ -82,9 +77,7 @@ class Kernel:
     The source can ``#include <tmaasync/tmaasync.cuh>``. Declare a tile parameter as
     ``const __grid_constant__ Tile tile``. If the source defines
     ``extern "C" __device__ const int <name>_shared_bytes``, it is the default dynamic shared memory
-    of a launch.
-
-    The kernel is compiled at the first launch, or by `compile`.
+    of a launch. The kernel is compiled at the first launch, or by `compile`.
     """
 
     def __init__(  # noqa: PLR0913 - arguments of a compiler
@@ -102,7 +95,6 @@ class Kernel:
         budget_seconds: float | None = None,
         names: Mapping[str, int] | None = None,
     ) -> None:
-        """Read the source, without compiling it."""
         flags = {"debug": debug, "trace": trace}
         check_flags(**{name: value for name, value in flags.items() if value is not None})
         check_names(name=name, arch=arch)
@@ -120,34 +112,24 @@ class Kernel:
             more = DEBUG_OPTIONS if watches else ()
             expression = expression_of(text.text, self.name)
             text = replace(text, options=(*text.options, *more), expression=expression)
-        asked = watches or budget_seconds is not None
-        budget = budget_of(budget_seconds) if asked else None
-        self._begin(text, arch, budget if watches else None, trace=trace)
+        budget = budget_of(budget_seconds) if watches or budget_seconds is not None else None
+        self._begin(text, arch, budget if watches else None, trace)
 
-    def _begin(
-        self, source: Source, arch: str | None, budget: float | None, *, trace: bool | None
-    ) -> None:
-        self._trace = trace
-        self._own_traces = LastTrace()
-        self._recipe = Recipe(source, self.name, arch, budget, self._collector_of)
-        self._builds: dict[int | None, Build] = {}
-        self._repeated: dict[tuple[Any, ...], tuple[RepeatedCall, ...]] = {}
-        self._is_seen()
+    def _begin(self, source: Source, arch: str | None, budget: float | None, trace: Any) -> None:
+        self._traces = KernelTraces(trace)
+        self._recipe = Recipe(source, self.name, arch, budget, self._traces.collector_of)
+        self._builds = Builds(self._recipe)
+        self._repeated: RepeatedCalls = {}
+        see(self._recipe)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> tuple[Any, ...]:
         """Return what the kernel is made from, so that other processes can build it themselves."""
-        made_from = self._recipe
-        return {
-            "name": self.name,
-            "source": made_from.source,
-            "arch": made_from.arch,
-            "budget": made_from.budget_seconds,
-            "trace": self._trace,
-        }
+        recipe = self._recipe
+        return self.name, recipe.source, recipe.arch, recipe.budget_seconds, self._traces.wanted
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.name = state["name"]
-        self._begin(state["source"], state["arch"], state["budget"], trace=state["trace"])
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.name, *made_from = state
+        self._begin(*made_from)
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name} of {self._recipe.source.name}>"
@@ -158,7 +140,7 @@ class Kernel:
 
         Traces of launches inside ``record`` go to its result instead.
         """
-        last: Trace | None = self._own_traces.trace
+        last: Trace | None = self._traces.last.trace
         return last
 
     def __call__(  # noqa: PLR0913 - arguments of a launch
@@ -220,7 +202,7 @@ class Kernel:
         for call in calls:
             if call(args, stream):
                 return
-        if self._collector_of() is not None:
+        if self._traces.collector_of() is not None:
             check_call(self.name, args)
         launch = self.prepare(
             grid,
@@ -235,7 +217,9 @@ class Kernel:
         )
         launch()
         if isinstance(launch, PreparedLaunch):
-            self._remember(key, launch, args, device)
+            seen = views(args)
+            build = self._builds[placement_of(seen, device).device]
+            remember(self._repeated, key, partial(build.repeated, launch, args, seen))
 
     def prepare(  # noqa: PLR0913 - as above
         self,
@@ -256,7 +240,7 @@ class Kernel:
         same as for `__call__`. The result keeps the arrays and the stream alive, and does not check
         again whether arrays were moved.
         """
-        if current_observer() is not None and self._is_seen():
+        if current_observer() is not None and see(self._recipe):
             return SkippedLaunch()
         if not (pdl is cooperative is False):
             check_flags(pdl=pdl, cooperative=cooperative)
@@ -266,30 +250,10 @@ class Kernel:
             self._recipe.signature.explain(error, args)
             raise
         where, emulated = placement_of(seen, device)
-        build = self._build_on(where)
+        build = self._builds[where]
         request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative, emulated)
         with from_the_call():
             return build.prepare(request, args, seen, stream)
-
-    def _remember(
-        self,
-        key: tuple[Any, ...],
-        launch: PreparedLaunch,
-        args: Sequence[object],
-        device: int | None,
-    ) -> None:
-        """Cache the launch, so that later calls of the same form skip unchanged checks."""
-        try:
-            hash(key)
-        except TypeError:
-            return
-        seen = views(args)
-        call = self._build_on(placement_of(seen, device).device).repeated(launch, args, seen)
-        if call is None:
-            return
-        if len(self._repeated) >= _MAX_REQUESTS:
-            self._repeated.clear()
-        self._repeated[key] = (call, *self._repeated.get(key, ())[: _MAX_CALLS - 1])
 
     def compile(self, arch: str | None = None) -> Program:
         """Compile, or take the result from the cache. Needs no GPU.
@@ -308,7 +272,7 @@ class Kernel:
         recipe = self._recipe
         arch = arch or recipe.arch or arch_without_device(recipe.source)
         with from_the_call():
-            return recipe.program(arch, is_traced=bool(self._trace))
+            return recipe.program(arch, is_traced=bool(self._traces.wanted))
 
     def variable(self, name: str, *, device: int | Literal["cpu"] | None = None) -> Variable:
         """Return a ``__constant__`` or ``__device__`` variable of the kernel, to write or read.
@@ -329,39 +293,11 @@ class Kernel:
             BackendError: No driver, no device, or a device older than sm_90.
         """
         if not isinstance(name, str):
-            raise ArgumentError.broken(
-                "name", shown(name), "it is a variable's name", "Pass a string"
-            )
+            rule, remedy = "it is a variable's name", "Pass a string"
+            raise ArgumentError.broken("name", shown(name), rule, remedy)
         where = None if device == "cpu" else placement_of((), device).device
         with from_the_call():
-            return self._build_on(where).variable(name)
-
-    def _build_on(self, where: int | None) -> Build:
-        build = self._builds.get(where)
-        if build is None:
-            build = self._builds[where] = backend_of(where).build(self._recipe)
-        return build
-
-    def _is_seen(self) -> bool:
-        """Report the kernel to the current observer; return True if it launches nothing."""
-        observer = current_observer()
-        if observer is None:
-            return False
-        observer.see(SeenKernel(self.name, self._recipe.source, self._recipe.arch))
-        return not observer.launches
-
-    # --- collectors of traces -----------------------------------------------------------------
-
-    @property
-    def _collector_of(self) -> CollectorOf:
-        """A function that returns the trace collector of a launch, at launch time."""
-        if self._trace is None:
-            return current_collector
-        return self._current_or_own if self._trace else _nobody
-
-    def _current_or_own(self) -> TraceCollector:
-        current = current_collector()
-        return self._own_traces if current is None else current
+            return self._builds[where].variable(name)
 
 
 def _are_of_ints(grid: Any, block: Any) -> bool:
@@ -373,7 +309,3 @@ _INT = {int}
 
 def _types_in(*extents: object) -> tuple[type, ...]:
     return tuple([type(size) for one in extents if isinstance(one, tuple) for size in one])
-
-
-def _nobody() -> None:
-    """Return no collector: the kernel leaves no traces."""

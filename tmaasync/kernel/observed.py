@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tmaasync._source.compile import Source
+from tmaasync.kernel.recipe import Recipe
 
 
 class SeenKernel(NamedTuple):
@@ -65,6 +66,15 @@ _OBSERVER = contextvars.ContextVar[KernelObserver | None]("tmaasync kernels", de
 # The context variable's own method, for speed: every launch calls it.
 current_observer: Callable[[], KernelObserver | None] = _OBSERVER.get
 """Return the observer of kernels made and launched here and now; None without one."""
+
+
+def see(recipe: Recipe) -> bool:
+    """Report a kernel to the current observer; return True if it launches nothing."""
+    observer = current_observer()
+    if observer is None:
+        return False
+    observer.see(SeenKernel(recipe.name, recipe.source, recipe.arch))
+    return not observer.launches
 
 
 @contextlib.contextmanager

@@ -30,6 +30,31 @@ the first eight. It holds no array.
 """
 
 
+_MAX_REQUESTS = 1024
+# One grid sees few argument kinds: tiles of different layouts, or different devices.
+_MAX_CALLS = 4
+
+
+RepeatedCalls = dict[tuple[Any, ...], tuple[RepeatedCall, ...]]
+"""The fast paths of a kernel, the latest first, by the grid, block and options of a launch."""
+
+
+def remember(
+    calls: RepeatedCalls, key: tuple[Any, ...], make: Callable[[], RepeatedCall | None]
+) -> None:
+    """Add what ``make`` returns, unless the key has a list, or there is no fast path."""
+    try:
+        hash(key)
+    except TypeError:
+        return
+    call = make()
+    if call is None:
+        return
+    if len(calls) >= _MAX_REQUESTS:
+        calls.clear()
+    calls[key] = (call, *calls.get(key, ())[: _MAX_CALLS - 1])
+
+
 def repeated_call(  # noqa: C901 - a call is one function, for speed
     launch: PreparedLaunch,
     parameters: Sequence[Parameter],

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from tmaasync._collectors import NOTES_PER_WARP, CollectorOf
+from tmaasync._collectors import (
+    NOTES_PER_WARP,
+    CollectorOf,
+    TraceCollector,
+    current_collector,
+)
 from tmaasync._driver import LaunchConfig, Tracer
 from tmaasync._forks import cached_property
 from tmaasync._source.compile import Source
@@ -87,3 +92,29 @@ class LastTrace:
     def take(self, trace: Any) -> None:
         """Keep the trace in place of the one before."""
         self.trace = trace
+
+
+class KernelTraces:
+    """The collectors of a kernel's traces.
+
+    Attributes:
+        wanted: The caller's ``trace=``: None for the current collector alone, True also without
+            one, False for no traces.
+        last: Keeps the last trace where there is no current collector.
+        collector_of: Returns the collector of a launch, at launch time.
+    """
+
+    def __init__(self, wanted: bool | None) -> None:
+        self.wanted = wanted
+        self.last = LastTrace()
+        self.collector_of: CollectorOf = self._current_or_last if wanted else _nobody
+        if wanted is None:
+            self.collector_of = current_collector
+
+    def _current_or_last(self) -> TraceCollector:
+        current = current_collector()
+        return self.last if current is None else current
+
+
+def _nobody() -> None:
+    """Return no collector: the kernel leaves no traces."""
