@@ -194,7 +194,7 @@ class Signals:
             HangError: An earlier wait for a signal took too long.
         """
         rank, to, signal, epoch = self._checked(rank=rank, to=to, signal=signal, epoch=epoch)
-        if self._is_emulated():
+        if self._world_device(rank) is not None:
             streams.post(self[rank], to, signal, epoch, stream)
             return
         device, handle = self._stream(rank, stream)
@@ -220,7 +220,7 @@ class Signals:
             HangError: An earlier wait for a signal took too long.
         """
         rank, signal, epoch = self._checked(rank=rank, signal=signal, epoch=epoch)
-        if self._is_emulated():
+        if self._world_device(rank) is not None:
             streams.wait(self[rank], signal, epoch, stream)
             return
         device, handle = self._stream(rank, stream)
@@ -252,9 +252,8 @@ class Signals:
         to, of = _arrays.view(target, argument="target"), _arrays.view(source, argument="source")
         ArgumentError.raise_for(uncopied(to, of))
         low, high = of.byte_bounds
-        if self._is_emulated():
-            device = self._world_device(rank)
-            streams.copy(device, target, source, high - low, stream)
+        if (emulated := self._world_device(rank)) is not None:
+            streams.copy(emulated, target, source, high - low, stream)
             return
         device, handle = self._stream(rank, stream)
         _driver.bound_copy(device, to.address, of.address, high - low, handle)()
@@ -263,27 +262,18 @@ class Signals:
         self._hung += tuple(self._stream_waits.end(self.budget_seconds))
 
     def _stream(self, rank: int, stream: object) -> tuple[int, int]:
-        device = self._device(rank)
-        return device, stream_of([self._pads[rank].framework], device, stream)
-
-    def _device(self, rank: int) -> int:
-        device = self._pads[rank].device
-        if device is None:
+        pad = self._pads[rank]
+        if pad.device is None:
             raise ArgumentError(
                 "signals are in host memory, which has no streams. Make the pads on the devices of "
                 "emulate.devices, inside its with, or pass pads on GPUs."
             )
-        return device
+        return pad.device, stream_of([pad.framework], pad.device, stream)
 
-    def _is_emulated(self) -> bool:
-        """Return whether the pads lie on devices of the current emulated world."""
+    def _world_device(self, rank: int) -> int | None:
+        """Return the device of a rank's pad in the current emulated world, if it lies there."""
         world = emulate.current_world()
-        return world is not None and world.device_of(self._pads[0].address) is not None
-
-    def _world_device(self, rank: int) -> int:
-        world = emulate.current_world()
-        device = None if world is None else world.device_of(self._pads[rank].address)
-        return self._device(rank) if device is None else device
+        return None if world is None else world.device_of(self._pads[rank].address)
 
     def _word(self, rank: int, signal: int) -> int:
         return self._pads[rank].address + signal * _WORD_BYTES

@@ -315,14 +315,12 @@ class _Picture:
 
         Too many of a kind are left out.
         """
-        for arrows, ends, colour, zorder in (
-            (
-                tuple(self._arrows.of_loads()),
-                stages,
-                self.theme.ink,
-                2.5,
-            ),  # Over bars, under labels
-            (tuple(self._arrows.of_signals()), warps, self.theme.ink, 6),
+        # Over bars, under labels.
+        of_loads: dict[str, Any] = {"alpha": 0.5, "linewidth": 0.8, "shrinkA": 3, "zorder": 2.5}
+        of_signals: dict[str, Any] = {"alpha": 1, "linewidth": 1.4, "shrinkA": 0, "zorder": 6}
+        for arrows, ends, looks in (
+            (tuple(self._arrows.of_loads()), stages, of_loads),
+            (tuple(self._arrows.of_signals()), warps, of_signals),
         ):
             for begin, end in arrows if len(arrows) <= _MOST_ARROWS else ():
                 arrow = ConnectionPatch(
@@ -331,13 +329,10 @@ class _Picture:
                     coordsA=warps.transData,
                     coordsB=ends.transData,
                     arrowstyle="-|>,head_length=0.35,head_width=0.16",
-                    color=colour,
-                    alpha=0.5 if ends is stages else 1,
-                    linewidth=0.8 if ends is stages else 1.4,
-                    shrinkA=3 if ends is stages else 0,
+                    color=self.theme.ink,
                     shrinkB=0,
-                    zorder=zorder,
                     clip_on=False,
+                    **looks,
                 )
                 arrow.set_in_layout(False)
                 ends.add_artist(arrow)

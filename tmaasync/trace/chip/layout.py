@@ -51,26 +51,11 @@ _SLOT_BYTES = 16
 class RecordKind(enum.IntEnum):
     """``enum class TraceKind``. A zero is a record that was never written."""
 
-    INIT = 1
-    EXPECT = 2
-    ARRIVE = 3
-    WAIT = 4
-    LOAD = 5
-    STORE = 6
-    STORE_COMMIT = 7
-    STORE_WAIT_READ = 8
-    STORE_WAIT = 9
-    MMA_COMMIT = 10
-    MMA_WAIT = 11
-    NAMED_ARRIVE = 12
-    NAMED_WAIT = 13
-    CLUSTER_ARRIVE = 14
-    CLUSTER_WAIT = 15
-    SIGNAL_WAIT_BEGIN = 16
-    SIGNAL_WAIT = 17
-    SIGNAL_GIVEN_UP = 18
-    SIGNAL_POST = 19
-    SIGNAL_ADD = 20
+    (
+        INIT, EXPECT, ARRIVE, WAIT, LOAD, STORE, STORE_COMMIT, STORE_WAIT_READ, STORE_WAIT,
+        MMA_COMMIT, MMA_WAIT, NAMED_ARRIVE, NAMED_WAIT, CLUSTER_ARRIVE, CLUSTER_WAIT,
+        SIGNAL_WAIT_BEGIN, SIGNAL_WAIT, SIGNAL_GIVEN_UP, SIGNAL_POST, SIGNAL_ADD,
+    ) = range(1, 21)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,26 +76,16 @@ using ::std::uint16_t;
 
 // --- bulk copies ---------------------------------------------------------------------------------
 
+template <dot_space kSpace>
 TMAASYNC_EMULATE_INLINE void cp_async_bulk(
-    space_shared_t,
+    space_t<kSpace>,
     space_global_t,
     void* target,
     const void* source,
     uint32_t bytes,
     detail::BarrierWord barrier
 ) {
-    detail::tma::cp_async_bulk_load(
-        detail::shared_address(target), source, bytes, detail::shared_address(barrier), 0
-    );
-}
-TMAASYNC_EMULATE_INLINE void cp_async_bulk(
-    space_cluster_t,
-    space_global_t,
-    void* target,
-    const void* source,
-    uint32_t bytes,
-    detail::BarrierWord barrier
-) {
+    static_assert(kSpace != dot_space::global, "a load writes shared memory");
     detail::tma::cp_async_bulk_load(
         detail::shared_address(target), source, bytes, detail::shared_address(barrier), 0
     );
