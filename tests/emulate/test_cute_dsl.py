@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ import pytest
 
 from tmaasync import (
     ArgumentError,
+    EmulatedDeadlock,
+    EmulatedFault,
+    EmulatedRace,
+    TMAError,
     cute_dsl,
     emulate,
 )
@@ -57,8 +63,21 @@ def pipeline_gemm(kernels: Any) -> tuple[Array, Array]:
     return gemm(kernels, "pipeline_gemm")
 
 
+def multicast(kernels: Any) -> tuple[Array, Array]:
+    x, out = numbers(64, 32), nothing(128, 32)
+    cute_dsl.run(kernels.multicast, x, out)
+    once = x.astype(np.float64).reshape(2, 1, 32, 32)
+    return out, (once * np.array([1, 2]).reshape(1, 2, 1, 1)).reshape(128, 32)
+
+
+def staged(kernels: Any) -> tuple[Array, Array]:
+    x, out = numbers(512), nothing(512)
+    cute_dsl.run(kernels.staged, x, out)
+    return out, x[::-1].astype(np.float64)
+
+
 LAUNCHES: dict[str, Callable[[Any], tuple[Array, Array]]] = {
-    one.__name__: one for one in (add, row_sums, gemm, pipeline_gemm)
+    one.__name__: one for one in (add, row_sums, gemm, pipeline_gemm, multicast, staged)
 }
 
 
@@ -83,6 +102,156 @@ def test_a_kernel_equals_numpy(kernels: Any, name: str, races: bool) -> None:
     with emulate.scheduled(races=races):
         out, wanted = LAUNCHES[name](kernels)
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-3)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """An edit of the kernels, and the report that must follow: its lines and words of it."""
+
+    kernel: str
+    edit: tuple[str, str]
+    error: type[TMAError]
+    at: tuple[str, ...]
+    says: str
+
+
+PLANTED = {
+    "no wait for TMA": Planted(
+        "gemm",
+        ("        cute.arch.mbarrier_wait(full + stage, phase)\n", ""),
+        EmulatedFault,
+        ("cute.gemm(", "cute.copy(load_a"),
+        "A TMA load to these bytes is in flight",
+    ),
+    "too many bytes expected": Planted(
+        "gemm",
+        ("2 * (M + N) * K", "2 * (M + N) * K + 16"),
+        EmulatedDeadlock,
+        ("mbarrier_wait(", "mbarrier_init("),
+        "expects 16400, and loads delivered 16384",
+    ),
+    "too few bytes expected": Planted(
+        "gemm",
+        ("2 * (M + N) * K", "2 * (M + N) * K // 2"),
+        EmulatedFault,
+        ("cute.gemm(", "cute.copy(load_b"),
+        "Expect the bytes of all of them",
+    ),
+    "no fence after mbarrier.init": Planted(
+        "gemm",
+        ("        cute.arch.mbarrier_init_fence()\n", ""),
+        EmulatedRace,
+        ("mbarrier_init(", "cute.copy(load_a"),
+        "must call fence.mbarrier_init",
+    ),
+    "the wrong parity": Planted(
+        "gemm",
+        ("mbarrier_wait(full + stage, phase)", "mbarrier_wait(full + stage, phase ^ 1)"),
+        EmulatedFault,
+        ("cute.gemm(", "mbarrier_wait("),
+        "names parity 1",
+    ),
+    "no commit of wgmma": Planted(
+        "gemm",
+        ("        warpgroup.commit_group()\n", ""),
+        EmulatedRace,
+        ("cute.gemm(", "own_c[i] = sums[i]"),
+        "Commit the group",
+    ),
+    "no wait for wgmma": Planted(
+        "gemm",
+        ("        warpgroup.wait_group(0)\n", ""),
+        EmulatedRace,
+        ("cute.gemm(", "own_c[i] = sums[i]"),
+        "before wgmma has finished",
+    ),
+    "too small an alignment": Planted(
+        "gemm",
+        ("a_layout.outer, 1024", "a_layout.outer, 128"),
+        EmulatedFault,
+        ("cute.copy(load_a",),
+        "it must lie at a multiple of 1024",
+    ),
+    "a stage that is never released": Planted(
+        "pipeline_gemm",
+        ("            ring.consumer_release(read)\n", ""),
+        EmulatedDeadlock,
+        ("ring.consumer_wait(", "ring.producer_acquire("),
+        "4 arrivals and 0 bytes are missing",
+    ),
+    "no proxy fence": Planted(
+        "pipeline_gemm",
+        ('        cute.arch.fence_proxy("async.shared", space="cta")\n', ""),
+        EmulatedRace,
+        ("own_c[i] = sums[i]", "cute.copy(store_c"),
+        "was not made visible to TMA",
+    ),
+    "no barrier before the store": Planted(
+        "pipeline_gemm",
+        ("        cute.arch.barrier(barrier_id=1, number_of_threads=128)\n", ""),
+        EmulatedRace,
+        ("own_c[i] = sums[i]", "cute.copy(store_c"),
+        "no barrier orders the two",
+    ),
+    "a store by the whole warp": Planted(
+        "pipeline_gemm",
+        ("with cute.arch.elect_one():", "if True:"),
+        EmulatedRace,
+        ("cute.copy(store_c",),
+        "a race on c[0][0]",
+    ),
+    "no wait for cp.async": Planted(
+        "staged",
+        ("    cute.arch.cp_async_wait_group(0)\n", ""),
+        EmulatedFault,
+        ("out[at] = tile[511 - at]", "cute.copy(atom"),
+        "A cp.async to these bytes is in flight",
+    ),
+    "a multicast to too few blocks": Planted(
+        "multicast",
+        ("cutlass.Int16(3)", "cutlass.Int16(1)"),
+        EmulatedDeadlock,
+        ("mbarrier_wait(",),
+        "4096 bytes are missing",
+    ),
+    "a bound that is one too far": Planted(
+        "add",
+        ("if at < size", "if at <= size"),
+        EmulatedFault,
+        ("c[at] = a[at] + b[at]",),
+        "a[1000], right after the end of a",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_defect_is_reported_at_its_line(name: str, tmp_path: Path) -> None:
+    planted = PLANTED[name]
+    path = tmp_path / "cute_kernels.py"
+    path.write_text(edited(planted))
+    with (
+        emulate.scheduled(races=True, tolerate=()),
+        pytest.raises(planted.error, match=re.escape(planted.says)) as raised,
+    ):
+        LAUNCHES[planted.kernel](module_of(path, name.replace(" ", "_")))
+    text = path.read_text()
+    begin = text[: text.index(head_of(planted))].count("\n") + 1
+    numbered = list(enumerate(text.split("\n"), 1))
+    for code in planted.at:
+        line = next(at for at, one in numbered if at > begin and code in one)
+        assert f"cute_kernels.py:{line}" in str(raised.value)
+
+
+def head_of(planted: Planted) -> str:
+    """Return the text at which the defect's kernel starts."""
+    return f"def {planted.kernel.replace('pipeline_gemm', 'pipeline')}_kernel("
+
+
+def edited(planted: Planted) -> str:
+    text = SOURCE.read_text()
+    begin = text.index(head_of(planted))
+    assert planted.edit[0] in text[begin:]
+    return text[:begin] + text[begin:].replace(*planted.edit, 1)
 
 
 # --- calls ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tmaasync import ArgumentError, emulate
+from tmaasync import ArgumentError, EmulatedFault, EmulatedRace, emulate
 from tmaasync import numba as on_emulator
 
 pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
@@ -99,6 +99,61 @@ def test_a_kernel_equals_numpy(kernels: Any, name: str) -> None:
     with on_emulator.on_cpu(), emulate.scheduled(races=True):
         out, wanted = LAUNCHES[name](kernels)
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
+
+
+PLANTED: dict[str, tuple[str, tuple[str, str], type[Exception], str, str]] = {
+    "no barrier": (
+        "matmul",
+        ("        cuda.syncthreads()\n        for i in range(16)", "        for i in range(16)"),
+        EmulatedRace,
+        "total += tile_a[x, i] * tile_b[i, y]",
+        "no barrier orders the two",
+    ),
+    "no barrier in a loop": (
+        "row_sums",
+        ("        cuda.syncthreads()\n        step", "        step"),
+        EmulatedRace,
+        "parts[thread] += parts[thread + step]",
+        "no barrier orders the two",
+    ),
+    "no atomic": (
+        "histogram",
+        ("cuda.atomic.add(out, x[at], 1)", "out[x[at]] += 1"),
+        EmulatedRace,
+        "out[x[at]] += 1",
+        "a race on out[",
+    ),
+    "a wrong bound": (
+        "add",
+        ("if at < out.size", "if at <= out.size"),
+        EmulatedFault,
+        "out[at] = a[at] + factor * b[at]",
+        "b[1000]",
+    ),
+    "too little shared memory": (
+        "reverse",
+        ("memory[4 * thread + i] =", "memory[8 * thread + i] ="),
+        EmulatedFault,
+        "memory[8 * thread + i] =",
+        "shared",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_defect_is_reported_at_its_line(name: str, tmp_path: Path) -> None:
+    kernel, (old, new), error, at, says = PLANTED[name]
+    text = SOURCE.read_text()
+    begin = text.index(f"def {kernel}(")
+    assert old in text[begin:]
+    edited = text[:begin] + text[begin:].replace(old, new, 1)
+    path = tmp_path / "numba_kernels.py"
+    path.write_text(edited)
+    with on_emulator.on_cpu(), emulate.scheduled(races=True), pytest.raises(error) as raised:
+        LAUNCHES[kernel](module_of(path))
+    line = edited.split("\n").index(next(one for one in edited.split("\n") if at in one)) + 1
+    assert f"numba_kernels.py:{line}" in str(raised.value)
+    assert says in str(raised.value)
 
 
 def test_a_function_without_jit_is_refused() -> None:

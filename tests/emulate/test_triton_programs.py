@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tmaasync import emulate
+from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, EmulatedTimeout, emulate
 from tmaasync.triton import TensorDescriptor, on_cpu
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
@@ -18,6 +19,7 @@ programs: Any = importlib.import_module("emulate.triton_programs")
 pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION:UserWarning")
 
 RNG = np.random.default_rng(5)
+LINES = Path(programs.__file__).read_text().split("\n")
 Array = npt.NDArray[Any]
 Pair = tuple[Any, Array]
 
@@ -118,3 +120,27 @@ def lock() -> Pair:
 def test_a_program_equals_numpy(program: Callable[[], Pair]) -> None:
     out, wanted = program()
     assert np.abs(np.asarray(out, np.float64) - wanted).max() <= 1e-3 * np.abs(wanted).max()
+
+
+DEFECTS: dict[str, tuple[Any, str]] = {
+    "without_mask": (EmulatedFault, "tl.store(out + at, tl.load(x + at))"),
+    "histogram_without_atomics": (EmulatedRace, "tl.store(at, tl.load(at) + 1)"),
+    "overlapping_programs": (EmulatedRace, "tl.load(x + at) + tl.program_id(0)"),
+    "one_too_many": (EmulatedFault, "mask=at <= SIZE"),
+    "wrong_stride": (EmulatedFault, "tl.load(row + "),
+    "shifted_in_place": (EmulatedRace, "tl.load(at + 1"),
+    "one_sum_of_all": (EmulatedRace, "tl.store(out, tl.sum("),
+    "unlocked_too_early": (EmulatedRace, "tl.store(out, count + 1)"),
+    "never_unlocked": ((EmulatedDeadlock, EmulatedTimeout), "== 1:  # for ever"),
+    "lock_without_acquire": (EmulatedRace, "tl.store(out, tl.load(out) + 1)  # unordered"),
+}
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_defect_is_reported_at_its_line(name: str) -> None:
+    error, code = DEFECTS[name]
+    (line,) = (number for number, text in enumerate(LINES, 1) if code in text)
+    x = np.zeros(1000, np.int32)
+    with pytest.raises(error) as raised:
+        getattr(programs, name)[(4,)](x, x.copy(), BLOCK=256)
+    assert f"triton_programs.py:{line}" in str(raised.value)

@@ -70,3 +70,72 @@ def locked(x, out, BLOCK: tl.constexpr):
     tl.store(out, tl.load(out) + 1)
     tl.debug_barrier()
     tl.atomic_xchg(x, 0)
+
+
+# --- defects ---
+
+
+@triton.jit
+def without_mask(x, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at))
+
+
+@triton.jit
+def histogram_without_atomics(x, out, BLOCK: tl.constexpr):
+    at = out + tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))
+    tl.store(at, tl.load(at) + 1)
+
+
+@triton.jit
+def overlapping_programs(x, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * (BLOCK // 2) + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at) + tl.program_id(0))
+
+
+@triton.jit
+def one_too_many(x, out, BLOCK: tl.constexpr, SIZE: tl.constexpr = 1000):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at <= SIZE), mask=at < SIZE)
+
+
+@triton.jit
+def wrong_stride(x, out, BLOCK: tl.constexpr):
+    row = x + tl.program_id(0) * BLOCK * 2  # the rows have BLOCK elements
+    tl.atomic_add(out + tl.arange(0, BLOCK), tl.load(row + tl.arange(0, BLOCK)))
+
+
+@triton.jit
+def shifted_in_place(x, out, BLOCK: tl.constexpr):
+    at = x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(at, tl.load(at + 1, mask=tl.program_id(0) < 3), mask=tl.program_id(0) < 3)
+
+
+@triton.jit
+def one_sum_of_all(x, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out, tl.sum(tl.load(x + at, mask=at < 1000, other=0)) + tl.program_id(0))
+
+
+@triton.jit
+def unlocked_too_early(x, out, BLOCK: tl.constexpr):
+    while tl.atomic_cas(x, 0, 1) == 1:
+        pass
+    count = tl.load(out)
+    tl.atomic_xchg(x, 0)
+    tl.store(out, count + 1)
+
+
+@triton.jit
+def never_unlocked(x, out, BLOCK: tl.constexpr):
+    while tl.atomic_cas(x, 0, 1) == 1:  # for ever
+        pass
+    tl.store(out, tl.load(out) + 1)
+
+
+@triton.jit
+def lock_without_acquire(x, out, BLOCK: tl.constexpr):
+    while tl.atomic_cas(x, 0, 1, sem="relaxed") == 1:
+        pass
+    tl.store(out, tl.load(out) + 1)  # unordered
+    tl.atomic_xchg(x, 0, sem="relaxed")

@@ -257,6 +257,65 @@ def pipeline_gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
     )
 
 
+@cute.kernel
+def multicast_kernel(load: cute.CopyAtom, x: cute.Tensor, out: cute.Tensor, layout: cute.Layout):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    rank = cute.arch.block_idx_in_cluster()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    memory = SmemAllocator()
+    full = memory.allocate_array(cutlass.Int64, 1)
+    tile = memory.allocate_tensor(cutlass.Float32, layout, 128)
+    if thread == 0:
+        cute.arch.mbarrier_init(full, 1)
+        cute.arch.mbarrier_init_fence()
+        cute.arch.mbarrier_arrive_and_expect_tx(full, 4 * 32 * 32)
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    g_x = cute.local_tile(x, (32, 32), (block // 2, 0))
+    to, come = cpasync.tma_partition(
+        load, rank, cute.make_layout(2), cute.group_modes(tile, 0, 2), cute.group_modes(g_x, 0, 2)
+    )
+    if warp == 0:
+        cute.copy(load, come, to, tma_bar_ptr=full, mcast_mask=cutlass.Int16(3))
+    cute.arch.mbarrier_wait(full, 0)
+    for i in cutlass.range_constexpr(8):
+        at = thread + 128 * i
+        out[32 * block + at // 32, at % 32] = tile[at // 32, at % 32] * (rank + 1)
+
+
+@cute.jit
+def multicast(x: cute.Tensor, out: cute.Tensor):
+    layout = cute.make_layout((32, 32), stride=(32, 1))
+    op = cpasync.CopyBulkTensorTileG2SMulticastOp()
+    load, tma_x = cpasync.make_tiled_tma_atom(op, x, layout, (32, 32), num_multicast=2)
+    multicast_kernel(load, tma_x, out, layout).launch(
+        grid=(out.shape[0] // 32, 1, 1), block=(128, 1, 1), cluster=(2, 1, 1)
+    )
+
+
+@cute.kernel
+def staged_kernel(x: cute.Tensor, out: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    memory = SmemAllocator()
+    tile = memory.allocate_tensor(cutlass.Float32, cute.make_layout(512), 128)
+    atom = cute.make_copy_atom(cpasync.CopyG2SOp(), cutlass.Float32, num_bits_per_copy=128)
+    g_x = cute.local_tile(x, (4,), (thread,))
+    s_x = cute.local_tile(tile, (4,), (thread,))
+    cute.copy(atom, g_x, s_x)
+    cute.arch.cp_async_commit_group()
+    cute.arch.cp_async_wait_group(0)
+    cute.arch.sync_threads()
+    for i in cutlass.range_constexpr(4):
+        at = thread + 128 * i
+        out[at] = tile[511 - at]
+
+
+@cute.jit
+def staged(x: cute.Tensor, out: cute.Tensor):
+    staged_kernel(x, out).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+
 def write(function, kernel):
     """Write the PTX of a GEMM of 128 x 64 x 320, with short names."""
 
