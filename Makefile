@@ -77,9 +77,10 @@ test: $(TEST_READY)
 test-all: $(INSTALLED)
 	TMAASYNC_REQUIRE_EXTRAS=1 $(PYTEST) -m "not gpu" $(WITHOUT_GPU)
 
-# Tests of peers have the GPUs for themselves: a fault in memory of a peer ends the contexts of other
-# processes on both GPUs.
+# These tests have the GPUs for themselves: a fault in memory of a peer ends the contexts of other
+# processes on both GPUs, and large arrays leave them no memory.
 PEERS := tests/gpu/test_peers.py tests/gpu/test_symmetric_memory.py tests/gpu/test_ops_of_ranks.py
+ALONE := $(PEERS) tests/gpu/test_large_arrays.py
 
 # Where there is a Hopper GPU, in about 10 minutes. With `TEST_PYTHON=python3` nothing is installed:
 # that Python has tmaasync's dependencies (pyelftools too), CuPy, torch, pytest, hypothesis,
@@ -91,9 +92,9 @@ test-gpu: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 	$(TEST_PYTHON) -c 'import xdist' && jobs='-n $(GPU_JOBS) --dist worksteal' || jobs=; \
 	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" TMAASYNC_REQUIRE_GPU=1 \
 		XLA_PYTHON_CLIENT_PREALLOCATE=false OPENBLAS_NUM_THREADS=1 \
-		$(TEST_PYTHON) -m pytest -m gpu $$jobs -p no:benchmark --durations 20 $(addprefix --ignore ,$(PEERS)) && \
+		$(TEST_PYTHON) -m pytest -m gpu $$jobs -p no:benchmark --durations 20 $(addprefix --ignore ,$(ALONE)) && \
 	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" \
-		$(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS)
+		$(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(ALONE)
 
 # On a machine with two GPUs or more, in some minutes and without a question: the tests of peers, the
 # benchmark of all sizes of world, and the figures in the documents. Every wait has a budget.
