@@ -44,40 +44,34 @@ class Kernel:
 
     Args:
         source: The path of a ``.cu`` file, the bare name of a shipped one (``"copy.cu"``), or CUDA
-            C++ text: a string with a line break or with ``__global__``. Or a PTX module, as a path
-            or as text that begins with ``.version``.
-        name: The function's name; by default the stem of the file. For a function in a namespace,
-            or an instance of a template, the full expression: ``"layers::softmax<float, 128>"``.
-            For a PTX module the ``.entry``, by default its only one.
+            C++ text: with a line break or ``__global__``. Or the path or text of a PTX module.
+        name: The function's name; by default the stem of the file, or a PTX module's only
+            ``.entry``. In a namespace, or of a template: ``"layers::softmax<float, 128>"``.
         types: Type names that the host defines for the source, each with a tile (its `cuda_type`),
             an element type, or C++ text.
         constants: Constants that the host defines for the source, each a bool, int or float.
         include_dirs: Folders of your own headers. A source file's own folder is always searched.
         options: Additional NVRTC options. Sources are compiled as C++20 on both back ends;
             ``--std=c++17`` selects another standard for GPUs.
-        arch: The architecture to compile for, such as ``"sm_90a"``. By default the compute
-            capability of the arrays' device, with the ``a`` if the source uses wgmma, setmaxnreg
-            or multicast, or edits tensor maps. The CPU emulates ``sm_90a``, unless this names
-            ``sm_100a``, ``sm_103a`` or ``sm_120a``.
+        arch: The architecture, such as ``"sm_90a"``. By default that of the arrays' device, with
+            the ``a`` if the source uses wgmma, setmaxnreg or multicast, or edits tensor maps. The
+            CPU emulates ``sm_90a``, or here ``sm_100a``, ``sm_103a`` or ``sm_120a``.
         debug: Whether the headers check the arguments of their calls (``TMAASYNC_DEBUG`` is then
             1 in the source too). A broken rule ends the kernel: on a GPU with a line on stdout and
             the loss of the CUDA context, on the CPU with an `EmulatedFault`. On a GPU each launch
-            waits for the kernel's end, and a barrier wait that takes too long raises
-            `HangError`. By default the environment variable ``TMAASYNC_DEBUG``, which is off
-            unless set to something other than ``0``.
-        trace: Whether launches record a trace. By default only those inside
-            ``with trace.record()``; with True all, and `last_trace` is the last one outside of
-            ``record``; with False none.
+            waits for the kernel's end, and a barrier wait that takes too long raises `HangError`.
+            By default the environment variable ``TMAASYNC_DEBUG``: off if it is ``0`` or not set.
+        trace: Whether launches record a trace. By default those inside ``with trace.record()``;
+            with True all, and `last_trace` is the last one outside of ``record``; with False none.
         budget_seconds: Maximum duration of a wait in a debug build on a GPU. By default the
             environment variable ``TMAASYNC_BUDGET_SECONDS``, else 1.
         names: What lies in dynamic shared memory, for reports, where the source has no struct of
-            it: each name with its offset in bytes, and up to the next one, as in
-            ``{"tile": 0, "full[0]": 4096}``.
+            it: each name with its offset in bytes, as in ``{"tile": 0, "full[0]": 4096}``.
 
-    The source can ``#include <tmaasync/tmaasync.cuh>``. Declare a tile parameter as
-    ``const __grid_constant__ Tile tile``. If the source defines
-    ``extern "C" __device__ const int <name>_shared_bytes``, it is the default dynamic shared memory
-    of a launch. The kernel is compiled at the first launch, or by `compile`.
+    The source can ``#include <tmaasync/tmaasync.cuh>``. A tile parameter is declared as
+    ``const __grid_constant__ Tile tile``. ``extern "C" __device__ const int <name>_shared_bytes``
+    in the source is the default dynamic shared memory of a launch. The kernel is compiled at the
+    first launch, or by `compile`.
     """
 
     def __init__(  # noqa: PLR0913 - arguments of a compiler
@@ -166,23 +160,21 @@ class Kernel:
                 declared type, and NumPy scalars or bytes for structs.
             cluster: Blocks per cluster along x, y, z; must divide the grid, counted in blocks.
             shared_mem: Dynamic shared memory in bytes; by default the size that the source defines.
-            pdl: Programmatic dependent launch: start before the previous kernel in the stream has
-                ended. The kernel calls ``wait_for_previous_grids()`` before it reads the previous
-                kernel's results.
+            pdl: Programmatic dependent launch: start before the stream's previous kernel ends. The
+                kernel calls ``wait_for_previous_grids()`` before it reads that kernel's results.
             cooperative: Cooperative launch: all blocks are resident at once, so they may wait for
                 one another, as in ``sync_grid()``. The grid size is checked before the launch.
             stream: A CuPy or torch stream, a handle, or anything with ``__cuda_stream__``; by
                 default the current stream of the arrays' framework.
-            device: The ordinal of the device to launch on; by default the arrays' device. Arrays
-                on other devices are accessed over NVLink, after `enable_peer_access`. A launch
-                without arrays runs on the current device; inside `emulate.scheduled`, and on a
-                machine without a GPU, on the CPU.
+            device: The ordinal of the device; by default the arrays'. Arrays on other devices are
+                accessed over NVLink, after `enable_peer_access`. Without arrays, the current
+                device; inside `emulate.scheduled`, and on a machine without a GPU, the CPU.
 
         Raises:
             LaunchError: The extents or arguments do not fit the kernel or the device.
             StaleTileError: A tile's array was freed or moved.
-            BackendError: No driver, no device, a device older than sm_90, or a kernel that needs
-                wgmma on a device without it.
+            BackendError: No driver or device, one older than sm_90, or one without the wgmma or
+                tcgen05 that the kernel needs.
             CompileError: The source does not compile.
             HangError: In a debug build on a GPU: a wait took too long, and the kernel was stopped.
 
@@ -283,9 +275,7 @@ class Kernel:
 
         Args:
             name: The variable's C++ name: ``"taps"``, ``"layers::table<float, 8>"``.
-            device: The ordinal of a GPU, or ``"cpu"``. By default, as for a launch without arrays,
-                the current device; inside `emulate.scheduled`, and on a machine without a GPU, the
-                CPU.
+            device: The ordinal of a GPU, or ``"cpu"``. By default that of a launch without arrays.
 
         Raises:
             ArgumentError: The kernel uses no variable of this name; the message lists all names.
