@@ -1,4 +1,4 @@
-"""CUTLASS's five tutorials for Blackwell run unmodified on the emulated B200.
+"""CUTLASS's tutorials for Blackwell run unmodified on the emulated B200.
 
 Their text comes with the package nvidia-cutlass; their host parts are replaced by ours.
 """
@@ -69,7 +69,8 @@ def run(number: int) -> None:
     np.testing.assert_array_equal(d, 2 * (a.astype(np.float32) @ b.T.astype(np.float32)) + 3 * c)
 
 
+# 20 s of g++ each: the fifth has what the second to fourth add to the first, the fourth's pairs too.
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.parametrize("number", [1, 5])
 def test_a_tutorial_equals_numpy(number: int) -> None:
     run(number)
