@@ -103,7 +103,10 @@ ATTENTION_BACKWARD = preamble(
         "IS_DETERMINISTIC": True,
     },
 )
-SHARED = preamble({"PushTile": tile("tmaasync::bfloat16", 32, 64)}, {"PUSH_STAGES": 2})
+SHARED = preamble(
+    {name: tile("tmaasync::bfloat16", 32, 64) for name in ("PushTile", "Tile")},
+    {"PUSH_STAGES": 2, "CONSUMER_WARPS": 4},
+)
 PREAMBLES = {
     ".": SHARED,
     "gemm": GEMM,

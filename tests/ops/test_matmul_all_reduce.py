@@ -74,7 +74,7 @@ def test_calls_of_different_shapes_follow_each_other(ranks: int) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("seed", FEW_SEEDS)
+@pytest.mark.parametrize("seed", FEW_SEEDS["reduce-scatter"])
 def test_random_worlds_shapes_tile_configs_and_orders(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

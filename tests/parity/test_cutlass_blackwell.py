@@ -69,7 +69,7 @@ def run(number: int) -> None:
     np.testing.assert_array_equal(d, 2 * (a.astype(np.float32) @ b.T.astype(np.float32)) + 3 * c)
 
 
-# 20 s of g++ each: the fifth has what the second to fourth add to the first, the fourth's pairs too.
+# 20 s of g++ each; the fifth has all that the second to the fourth add to the first.
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [1, 5])
 def test_a_tutorial_equals_numpy(number: int) -> None:

@@ -64,6 +64,9 @@ Both fences of tcgen05 compile to no instruction. CUTLASS's tutorial 01 for Blac
 what threads have stored, after ``__syncthreads()`` alone. A launch notes these rules by default,
 and a full search for races reports them."""
 
+UNPUNISHED_BY_BLACKWELL = frozenset({"init-without-fence"})
+"""Such rules on chips with tensor memory: CUTLASS's tutorials for it lack that fence too."""
+
 
 def name_of(rule: int) -> str | None:
     """Return the name of a rule; None for no rule."""

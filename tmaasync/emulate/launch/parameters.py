@@ -67,8 +67,10 @@ class Parameters(NamedTuple):
         """
         size = estimate(program, config, schedule.workers or _cores())
         LaunchError.raise_for(size.violations(schedule.max_threads))
-        tolerated = bits_of(schedule.tolerated(is_ptx=program.source.is_ptx))
-        numbers = _numbers(config, schedule, size, extents, program, tolerated)
+        relaxed = schedule.tolerated(
+            is_ptx=program.source.is_ptx, has_tensor_memory=bool(program.chip.tensor_memory)
+        )
+        numbers = _numbers(config, schedule, size, extents, program, bits_of(relaxed))
         if schedule.searched_words:
             known = own_subscripts(program.path, pointers)
             numbers.subscripts, numbers.subscript = len(known), known

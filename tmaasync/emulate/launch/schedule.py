@@ -39,8 +39,9 @@ class Schedule:
     earlier ones; with None only accesses to the first `SEARCHED_WORDS` words of a launch; with
     False none. During the race search clusters run on one core, and clusters that signal each other
     through global memory are interleaved there. ``tolerate`` has the names of rules to relax: a
-    launch that breaks one logs a note, and goes on. With None these are
-    `rules.UNPUNISHED` unless ``races=True``, and `rules.OF_COMPILERS` for PTX modules.
+    launch that breaks one logs a note, and goes on. With None these are `rules.UNPUNISHED`, and
+    `rules.UNPUNISHED_BY_BLACKWELL` there, unless ``races=True``; and `rules.OF_COMPILERS` for PTX
+    modules.
     """
 
     policy: Policy = "round_robin"
@@ -77,12 +78,15 @@ class Schedule:
         """The policy in the runtime's enum."""
         return _POLICIES[self.policy]
 
-    def tolerated(self, *, is_ptx: bool) -> frozenset[str]:
-        """Return the names of the rules that launches of a source relax."""
+    def tolerated(self, *, is_ptx: bool, has_tensor_memory: bool) -> frozenset[str]:
+        """Return the names of the rules that launches of a source on a chip relax."""
         if self.tolerate is not None:
             return self.tolerate
-        unpunished = frozenset() if self.races else rules.UNPUNISHED
-        return unpunished | rules.OF_COMPILERS if is_ptx else unpunished
+        unpunished = rules.UNPUNISHED
+        if has_tensor_memory:
+            unpunished |= rules.UNPUNISHED_BY_BLACKWELL
+        relaxed = frozenset[str]() if self.races else unpunished
+        return relaxed | rules.OF_COMPILERS if is_ptx else relaxed
 
     @property
     def searched_words(self) -> int:
