@@ -41,6 +41,7 @@ def test_a_release_build_has_the_machine_code_of_a_kernel_without_roles() -> Non
     assert code_of(SOURCE) == code_of(UNNAMED)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "options", [DEBUG_OPTIONS, TRACE_OPTIONS, (*DEBUG_OPTIONS, *TRACE_OPTIONS)]
 )

@@ -149,6 +149,7 @@ def up_to_the_launch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
 # --- the tests --------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("path", named(DOCUMENTS))
 def test_the_python_of_a_document_runs(
     path: Path, up_to_the_launch: Callable[[Callable[[], object]], None]
@@ -342,6 +343,7 @@ def test_the_sentences_on_performance_have_no_ratio_of_their_own() -> None:
     assert re.findall(r".*\b\d\.\d\d.*", own) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("peer", ["FlashAttention-3", "FlashAttention-4", "DeepGEMM", "QuACK"])
 def test_the_readme_has_the_range_over_the_peers_with_rows_of_their_own(peer: str) -> None:
     script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))

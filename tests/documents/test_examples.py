@@ -47,6 +47,7 @@ def matches(wanted: str, printed: str) -> bool:
     return doctest.OutputChecker().check_output(wanted, printed, flags)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", TUTORIAL)
 def test_a_step_runs_on_the_emulator_and_prints_one_line(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

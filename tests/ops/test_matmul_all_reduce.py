@@ -50,7 +50,7 @@ def few_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [2, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_calls_of_different_shapes_follow_each_other(ranks: int) -> None:
     rng = np.random.default_rng(ranks)
     with world_of(ranks, seed=ranks) as world:

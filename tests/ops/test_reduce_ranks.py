@@ -30,7 +30,7 @@ def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
     return rng.standard_normal(shape).astype(dtype)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("ranks", [1, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_every_rank_has_its_rows_or_the_whole_sum(ranks: int) -> None:
     """Also with fewer rows than ranks, and ranks without rows."""
     rng = np.random.default_rng(ranks)

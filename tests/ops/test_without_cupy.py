@@ -214,6 +214,7 @@ def attended(f16: Any, cu_seqlens: Any) -> Any:
     return ops.varlen_attention(q, k, v, cu_seqlens, max_seqlen_q=48, max_seqlen_k=48)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "call",
     [

@@ -793,6 +793,7 @@ def test_the_call_that_is_varied_is_legal(name: str) -> None:
     CALLS[name].run()
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CALLS)
 def test_a_wrong_argument_raises_an_error_of_the_package_and_no_other(name: str) -> None:

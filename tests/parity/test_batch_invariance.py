@@ -9,6 +9,9 @@ import pytest
 
 from tmaasync import ops
 
+# `make test` has the plain attention of test_attention.py.
+pytestmark = pytest.mark.slow
+
 HEADS, HEAD_DIM, PAGE = 2, 64, 64
 KEYS = 1000
 OTHERS: tuple[list[int], ...] = ([], [40, 2500], [KEYS] * 9)

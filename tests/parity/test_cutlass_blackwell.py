@@ -70,7 +70,7 @@ def run(number: int) -> None:
 
 
 # 20 s of g++ each; the fifth has all that the second to the fourth add to the first.
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 5])
 def test_a_tutorial_equals_numpy(number: int) -> None:
     run(number)

@@ -17,6 +17,9 @@ from tmaasync import ArgumentError, emulate, ops
 from tmaasync.ops._flash.config import TileConfig
 from tmaasync.ops._operation import tile_configs
 
+# `make test` has the plain attention of test_attention.py.
+pytestmark = pytest.mark.slow
+
 HEAD_DIM, KEYS = 64, 300
 PLAIN = TileConfig(HEAD_DIM, 1, 64)
 FLOAT8 = "float8_e4m3fn"

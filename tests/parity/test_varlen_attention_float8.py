@@ -22,6 +22,9 @@ from tmaasync.emulate import scheduled
 from tmaasync.ops._flash.config import TileConfig
 from tmaasync.ops._operation import tile_configs
 
+# `make test` has the plain attention of test_attention.py.
+pytestmark = pytest.mark.slow
+
 FLOAT8 = "float8_e4m3fn"
 NAN = 0x7F
 LENGTHS = (0, 1, 127, 128, 129)

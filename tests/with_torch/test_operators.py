@@ -187,7 +187,7 @@ def test_a_meta_tensor_has_the_results_layout(name: str) -> None:
         assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[::2])
 def test_it_compiles_whole_and_once_for_all_sizes(name: str) -> None:
     case = CASES[name]
     call, faster, counter = compiled(case)
@@ -200,7 +200,7 @@ def test_it_compiles_whole_and_once_for_all_sizes(name: str) -> None:
     assert counter.frame_count <= 2
 
 
-@pytest.mark.parametrize("name", WITH_GRADIENT)
+@pytest.mark.parametrize("name", WITH_GRADIENT[::3])
 def test_compiled_code_has_its_gradients_for_all_sizes(name: str) -> None:
     case = CASES[name]
     counter = CompileCounterWithBackend("aot_eager")

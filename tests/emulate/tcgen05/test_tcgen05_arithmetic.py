@@ -231,6 +231,7 @@ def check(instruction: Instruction, these: Operands, seed: int, samples: int = 3
 STYLES = ("near", "wide", "far", "any", "cancel")
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("instruction", DENSE, ids=name_of)
 def test_dense(instruction: Instruction) -> None:
     for seed, style in enumerate(STYLES):

@@ -91,6 +91,7 @@ def codes_of(words: npt.NDArray[np.uint32], kind: str, k: int) -> npt.NDArray[np
     return bytes_ & ((1 << CODE_BITS[kind]) - 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS, ids=name_of)
 def test_kinds(form: Instruction) -> None:
     rng = np.random.default_rng(12)
