@@ -52,6 +52,7 @@ GPU = DemoParts(
 )
 
 
+@pytest.mark.slow
 def test_the_demo_begins_with_a_bug_that_the_cpu_finds() -> None:
     ran = run("demo", on=WITHOUT_GPU)
 

@@ -24,6 +24,8 @@ from tmaasync.ops._flash.config import TileConfig as FlashConfig
 from tmaasync.ops._flash.config import Variant
 from tmaasync.ops._flash.cost_model import tile_shapes
 
+pytestmark = pytest.mark.slow
+
 
 def attention_types(
     config: FlashConfig, variant: Variant, dtype: Any = np.float16

@@ -18,6 +18,8 @@ from tmaasync.ops import _all_gather, _all_gather_matmul
 from tmaasync.ops._gemm.all_gather import AllGatherTileConfig
 from tmaasync.ops._gemm.tiles import gemm_constants
 
+pytestmark = pytest.mark.slow
+
 K = 2100  # five units along K, two tokens
 COPY = Kernel(
     """

@@ -25,6 +25,8 @@ from tmaasync.ops._flash.backward import (
 from tmaasync.ops._flash.config import Sizes
 from tmaasync.ops._flash.operands import Scores
 
+pytestmark = pytest.mark.slow
+
 CONFIG = BackwardConfig(64, 64)
 QUERIES, KEYS = 230, 250
 

@@ -13,6 +13,8 @@ import pytest
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel
 from tmaasync.emulate import scheduled
 
+pytestmark = pytest.mark.slow
+
 BLACKWELL = ("sm_100a", "sm_103a", "sm_120a")
 
 # A dynamic persistent scheduler: each cluster works on its own tile, then on the tiles of

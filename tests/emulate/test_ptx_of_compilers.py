@@ -13,6 +13,8 @@ import pytest
 
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, create_tma_tile, emulate
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).with_name("ptx_modules")
 RNG = np.random.default_rng(3)
 

@@ -18,6 +18,8 @@ from tmaasync.ops import _matmul_reduce
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.tiles import gemm_constants
 
+pytestmark = pytest.mark.slow
+
 KERNEL, ALL_REDUCE = "gemm_reduce_scatter.cu", "gemm_all_reduce.cu"
 CONFIG = TileConfig(1, 64, max_stages=4)
 K = 64

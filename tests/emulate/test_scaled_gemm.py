@@ -16,6 +16,8 @@ from tmaasync.emulate import scheduled
 from tmaasync.ops._gemm.config import ScaledTileConfig
 from tmaasync.ops._gemm.tiles import scaled_gemm_constants, scaled_gemm_tiles
 
+pytestmark = pytest.mark.slow
+
 ORDERS: tuple[Any, ...] = (("random", 1), ("adversarial", 1))
 CONFIG = ScaledTileConfig(2, 64, 2, max_stages=2)
 

@@ -22,6 +22,8 @@ from tmaasync.emulate.launch.world import World
 from tmaasync.ops import _matmul_reduce
 from tmaasync.ops._operation import tile_configs
 
+pytestmark = pytest.mark.slow
+
 BF16 = ml_dtypes.bfloat16
 
 

@@ -21,6 +21,8 @@ from tmaasync import ArgumentError, ops
 from tmaasync.emulate.launch.world import World
 from tmaasync.ops._operation import tile_configs
 
+pytestmark = pytest.mark.slow
+
 BF16 = ml_dtypes.bfloat16
 
 

@@ -21,6 +21,8 @@ from tmaasync.ops._flash.cost_model import TileShape, tile_shapes
 from tmaasync.ops._flash.schedule import stream_k_schedule
 from tmaasync.ops._operation import tile_configs
 
+pytestmark = pytest.mark.slow
+
 FLOAT8 = "float8_e4m3fn"
 
 

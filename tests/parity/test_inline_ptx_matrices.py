@@ -12,6 +12,8 @@ import pytest
 
 from tmaasync import Kernel
 
+pytestmark = pytest.mark.slow
+
 
 class Form(NamedTuple):
     """mma.sync of m16n8: its types in PTX, K, and the types of NumPy."""

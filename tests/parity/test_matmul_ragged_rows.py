@@ -13,6 +13,8 @@ from tmaasync import emulate, ops
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._operation import tile_configs
 
+pytestmark = pytest.mark.slow
+
 # One consumer and several; 64 rows wholly outside; two row blocks of a consumer; pairs of which a
 # CTA has no rows; parts of K.
 CASES = [

@@ -11,6 +11,8 @@ from emulate import tma_oracle as oracle
 
 from tmaasync import Kernel, RaggedTMA3DTile, Swizzle, create_ragged_tma_3d_tile
 
+pytestmark = pytest.mark.slow
+
 POISON = 0xA5
 HEADS, ROWS, LONGEST = 3, 8, 21
 SEQUENCES = ((2, 13), (17, 21), (38, 0), (40, 1), (41, 8))

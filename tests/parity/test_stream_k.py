@@ -17,6 +17,8 @@ from planted_choices import choices
 
 from tmaasync import CompileError, emulate, include_dir
 
+pytestmark = pytest.mark.slow
+
 LAUNCHES = {
     "a tile too many": Launch((300, 260, 801), 14),
     "fewer tiles than CTAs": Launch((300, 120, 1000), 13),

@@ -30,6 +30,8 @@ from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.tiles import work_list_kernel
 from tmaasync.ops._operation import tile_configs
 
+pytestmark = pytest.mark.slow
+
 MOST, LEAST = 2**31 - 1, -(2**31)
 ROWS, EDGE = 200, 16
 """Rows of an array, and rows on either side of it that no kernel may touch."""

@@ -46,6 +46,7 @@ def planned(number: int, **options: Any) -> tuple[Problem, CopyPlan, dict[str, A
 # --- what is chosen and refused ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_fastest_legal_mechanism_is_chosen_and_exactly_the_illegal_ones_are_refused() -> None:
     wrong: list[object] = []
     seen: Counter[str] = Counter()

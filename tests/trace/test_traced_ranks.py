@@ -19,6 +19,8 @@ from kernel.test_peers import tile, write_record
 from tmaasync import DriverError, HangError, Kernel, LaunchError, Signals, enable_peer_access, trace
 from tmaasync.trace.chip import BUFFER_DTYPE
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(__file__).parents[1] / "parity" / "peers.cu"
 NOTES = 16
 RANKS = 3
