@@ -53,7 +53,7 @@ class Kernel:
         include_dirs: Folders of your own headers. A source file's own folder is always searched.
         options: Additional NVRTC options. Sources are compiled as C++20 on both back ends;
             ``--std=c++17`` selects another standard for GPUs.
-        arch: The architecture, such as ``"sm_90a"``. By default that of the arrays' device, with
+        arch: The architecture, such as ``"sm_90a"``. By default the one of the arrays, with
             the ``a`` if the source uses wgmma, setmaxnreg or multicast, or edits tensor maps. The
             CPU emulates ``sm_90a``, or here ``sm_100a``, ``sm_103a`` or ``sm_120a``.
         debug: Whether the headers check the arguments of their calls (``TMAASYNC_DEBUG`` is then
@@ -275,7 +275,7 @@ class Kernel:
 
         Args:
             name: The variable's C++ name: ``"taps"``, ``"layers::table<float, 8>"``.
-            device: The ordinal of a GPU, or ``"cpu"``. By default that of a launch without arrays.
+            device: The ordinal of a GPU, or ``"cpu"``. By default as for a launch without arrays.
 
         Raises:
             ArgumentError: The kernel uses no variable of this name; the message lists all names.
