@@ -65,7 +65,7 @@ what threads have stored, after ``__syncthreads()`` alone. A launch notes these 
 and a full search for races reports them."""
 
 UNPUNISHED_BY_BLACKWELL = frozenset({"init-without-fence"})
-"""Rules that chips with tensor memory do not punish either: CUTLASS's tutorials for it lack that fence too."""
+"""Rules that chips with tensor memory do not punish either: CUTLASS's tutorials break this one."""
 
 
 def name_of(rule: int) -> str | None:
