@@ -59,7 +59,6 @@ def paged(page_size: int, variant: Variant = MASKED) -> Variant:
     return replace(variant, page_size=page_size)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("config", "variant", "dtype"),
     [
@@ -90,7 +89,6 @@ def test_attention_compiles_clean(config: FlashConfig, variant: Variant, dtype: 
     assert_clean(attention_with(config, variant, dtype))
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("config", "variant"),
     [
@@ -128,13 +126,11 @@ def transpose_with(head_dim: int) -> Kernel:
     return flash.transpose_kernel(tuple(tile.cuda_type for tile in tiles), config)
 
 
-@pytest.mark.sampled(1)
 def test_transposing_values_compiles_clean() -> None:
     for head_dim in (64, 128, 256):
         assert_clean(transpose_with(head_dim))
 
 
-@pytest.mark.sampled(1)
 def test_combining_splits_compiles_clean() -> None:
     with_lse = Variant(has_lse=True)
     for config, variant in (
@@ -148,7 +144,6 @@ def test_combining_splits_compiles_clean() -> None:
         assert_clean(flash.combine_kernel(types, variant, config))
 
 
-@pytest.mark.sampled(1)
 def test_scheduling_packed_sequences_compiles_clean() -> None:
     for variant in (CAUSAL, EVERYTHING):
         assert_clean(flash.work_list_kernel(variant, FlashConfig(128, 2, 128)))
@@ -164,7 +159,6 @@ def backward_types(config: BackwardConfig, variant: BackwardVariant) -> tuple[st
     return maps.q.cuda_type, maps.k.cuda_type
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("head_dim", "variant", "shares_kv_heads"),
     [
@@ -193,7 +187,6 @@ def test_the_attention_backward_compiles_clean(
     assert_clean(backward_kernel(backward_types(config, variant), variant, config))
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block_m", [64, 80])
 def test_kernels_around_the_attention_backward_compile_clean(block_m: int) -> None:
     config = BackwardConfig(128, block_m)

@@ -132,7 +132,6 @@ def plant(monkeypatch: pytest.MonkeyPatch, kernel: str, defect: Defect | None) -
     return multiply
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", GEMM + PLAIN, ids=lambda defect: defect.key)
 def test_a_defect_is_reported_whatever_the_order(
     monkeypatch: pytest.MonkeyPatch, defect: Defect

@@ -181,7 +181,6 @@ def with_defect(defect: Defect | None, config: BackwardConfig = CONFIG, ctas: in
     return found
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("defect", ALL, ids=named)
 def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     config = ONE_STAGE if defect in DEFECTS_OF_ONE_STAGE else CONFIG
@@ -191,7 +190,6 @@ def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     check_reports(defect, found.launch)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("harmless", [None, *HARMLESS], ids=str)
 def test_what_is_no_defect_is_not_reported(harmless: Defect | None) -> None:
     check_sound(with_defect(harmless, ctas=2))

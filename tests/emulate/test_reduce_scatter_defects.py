@@ -134,7 +134,6 @@ def plant(monkeypatch: pytest.MonkeyPatch, name: str, defect: Defect | None) -> 
     monkeypatch.setattr(_matmul_reduce, "reduce_scatter_kernel", kernel)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "defect", [*DEFECTS, *DEFECTS_OF_ALL_REDUCE], ids=lambda defect: defect.key
 )

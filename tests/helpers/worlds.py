@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tmaasync import emulate, enable_peer_access
@@ -13,6 +14,8 @@ from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.emulate.launch.world import World
 from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._ranks import Workspace
+
+BF16 = ml_dtypes.bfloat16
 
 
 @contextmanager
@@ -71,3 +74,17 @@ def poison_buffers(world: World) -> None:
     for halves in (both for one in spaces for both in one.halves):
         memory: Any = halves[0].owner
         memory[...] = 0xFF
+
+
+def drawn(rng: np.random.Generator, rows: int, columns: int, dtype: Any = BF16) -> Any:
+    return rng.standard_normal((rows, columns)).astype(dtype)
+
+
+def is_sum_of_matmuls(found: Any, a: list[Any], b: list[Any]) -> bool:
+    """Compare the sum over all ranks with float64. Every rank may round what it sends."""
+    terms = [x.astype(np.float64) @ y.astype(np.float64) for x, y in zip(a, b, strict=True)]
+    wanted, scale = sum(terms), sum(map(abs, terms))
+    depth = sum(one.shape[1] for one in a)
+    error = abs(np.asarray(found, np.float64) - wanted)
+    bound = 2.0**-7 * scale + 2.0**-7 * np.sqrt(depth)
+    return found.shape == wanted.shape and bool((error <= bound).all())

@@ -1,13 +1,17 @@
-"""Fixtures of the calls that are found again."""
+"""Fixtures of the calls that are found again, and of what is tuned."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_arrays import Cupy, CupyArray, Tensor, Torch
+
+from tmaasync._source.cache_folder import cache_dir
+from tmaasync.ops._gemm import tuned
 
 Make = Callable[..., Any]
 
@@ -29,3 +33,12 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mak
     monkeypatch.setitem(sys.modules, "cupy", Cupy())
     monkeypatch.setitem(sys.modules, "torch", Torch(has_guards=request.param == "torch"))
     return CupyArray if request.param == "cupy" else on_device
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Tuned configs of this test's own."""
+    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path))
+    tuned.forget()
+    yield cache_dir() / "tuned"
+    tuned.forget()

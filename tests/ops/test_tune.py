@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from tmaasync import _arrays, errors
-from tmaasync._source.cache_folder import cache_dir
 from tmaasync.ops._gemm import tuned
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
 from tmaasync.ops._gemm.cost_model import (
@@ -38,13 +37,7 @@ FEW = WIDE._replace(n=9, m_major=True)
 OTHER = TileConfig(2, 256, 1, 4)
 
 
-@pytest.fixture(autouse=True)
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """Files of this test's own."""
-    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path))
-    tuned.forget()
-    yield cache_dir() / "tuned"
-    tuned.forget()
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def winner(problem: Problem = WIDE, config: TileConfig = OTHER) -> Winner:

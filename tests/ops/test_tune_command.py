@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from ops.test_tune import GPU, OTHER, WIDE, FakeGemm, times, winner
 from typer.testing import CliRunner
 
-from tmaasync._source.cache_folder import cache_dir
 from tmaasync.cli import app
 from tmaasync.ops._gemm import tuned
 from tmaasync.ops._tuning import Request
@@ -20,13 +18,7 @@ from tmaasync.ops._tuning import Request
 command = importlib.import_module("tmaasync.cli.tune")  # the package has the function there
 
 
-@pytest.fixture(autouse=True)
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """Files of this test's own."""
-    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path))
-    tuned.forget()
-    yield cache_dir() / "tuned"
-    tuned.forget()
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def run(*arguments: str) -> Any:

@@ -65,7 +65,6 @@ def test_without_the_option_nothing_is_imported(tmp_path: Path) -> None:
     assert outcomes.get("passed") == 1, output
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("option", [True, False])
 def test_triton_runs_on_the_cpu_by_the_option_or_the_marker(tmp_path: Path, option: bool) -> None:
     text = OF_TRITON.replace("MARK", "" if option else "@pytest.mark.tmaasync")

@@ -106,7 +106,6 @@ def assert_typical(got: Array, wanted: Array) -> None:
     assert error <= 0.035 * np.linalg.norm(wanted)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.on_the_cpu(0, 1)
 @pytest.mark.parametrize(
     ("head_dim", "out_type"),
@@ -139,7 +138,6 @@ def test_windows_softcap_and_scale(backend: Any) -> None:
     check(backend, arrays, Mask(True), scales=(2.0, None, None), softcap=3.0, scale=0.3)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.on_the_cpu(0, 3, 4, 6)
 @pytest.mark.parametrize("keys", [1, 15, 16, 17, 127, 128, 129, 300])
 def test_lengths(backend: Any, keys: int) -> None:
@@ -243,7 +241,6 @@ def test_nothing_of_long_sums_is_lost(backend: Any, head_dim: int) -> None:
     np.testing.assert_allclose(backend.host(out), np.broadcast_to(mean, q.shape), rtol=2e-3)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.on_the_cpu(1, 2)
 @pytest.mark.parametrize("stream_k", [False, True])
 @pytest.mark.parametrize("with_lse", [False, True])

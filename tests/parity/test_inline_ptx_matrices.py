@@ -84,7 +84,6 @@ def kernel(name: str) -> Kernel:
     return Kernel("".join(map(multiply, range(len(FORMS)), FORMS)) + WGMMA, name)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("index", range(len(FORMS)), ids=lambda index: f"{FORMS[index][:4]}")
 def test_mma_sync_equals_numpy(backend: Any, index: int) -> None:
     form = FORMS[index]

@@ -65,7 +65,6 @@ def multiply(
 
 # On the CPU, where each type is a build, a tile config has one of them; configs whose properties
 # others join are left out.
-@pytest.mark.sampled(2)
 @pytest.mark.on_the_cpu(2, 4, 9, 10, 18, 19, 23)
 @pytest.mark.parametrize(("config", "rows"), [*CASES, *SPLIT])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -77,7 +76,6 @@ def test_every_row_is_computed(backend: Any, config: TileConfig, rows: int, dtyp
     assert np.array_equal(c, exact(a, b).astype(getattr(ml_dtypes, dtype, dtype)))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.on_the_cpu(0, 4, 9)
 @pytest.mark.parametrize("rows", range(65, 129, 7))
 def test_every_number_of_rows(backend: Any, rows: int) -> None:
@@ -136,7 +134,6 @@ def test_a_bias_of_rows(backend: Any, config: TileConfig) -> None:
     assert np.array_equal(backend.host(out), exact(a, b) + bias)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.on_the_cpu(0, 7)
 @pytest.mark.parametrize("config", [TileConfig(2, 64), TileConfig(2, 64, rows=128)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -124,7 +124,6 @@ def move_heads(backend: Any, form: Any) -> tuple[RaggedTMA3DTile, Any, Any]:
     return tiles[1], backend.host(target), backend.host(seen).reshape(-1, tiles[0].tile_bytes)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.on_the_cpu(2, 4)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_a_head_moves_and_nothing_else_does(backend: Any, form: Any) -> None:

@@ -22,7 +22,6 @@ def _is_chosen(one: Case, rank: int) -> bool:
 
 
 # Each rank and operation is a build of seconds; tests/emulate/test_chip_digests.py has them all.
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rank", [2, 5])
 def test_an_emulated_instruction_does_what_the_chip_did(rank: int) -> None:
     digests = KEPT["digests"]

@@ -34,7 +34,6 @@ LAUNCHES = {
 SEEDED: tuple[Any, ...] = ("random", "adversarial")
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.on_the_cpu(0, 4, 7, 8, 9)
 @pytest.mark.parametrize("case", LAUNCHES)
 def test_a_gemm_is_right_and_leaves_its_flags_zero(backend: Any, case: str) -> None:
@@ -48,7 +47,6 @@ SMALL = {
 }
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", SMALL)
 def test_a_gemm_is_right_in_any_order_and_races_with_nothing(case: str) -> None:
     for policy in ("round_robin", *SEEDED):
@@ -153,14 +151,12 @@ def check_report(defect: Defect, source: str, policy: Any) -> None:
     assert re.search(defect.says, str(caught.value)), caught.value
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["round_robin", "adversarial"])
 @pytest.mark.parametrize("misuse", MISUSES, ids=lambda misuse: misuse.name)
 def test_a_misuse_is_reported(misuse: Defect, policy: Any) -> None:
     check_report(misuse, SOURCE, policy)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["round_robin", "adversarial"])
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_of_the_reduction_is_reported(defect: Defect, policy: Any) -> None:
@@ -183,7 +179,6 @@ COMPILER = _of(
 )  # fmt: skip
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("misuse", COMPILER, ids=lambda misuse: misuse.name)
 def test_the_compiler_reports(misuse: Defect) -> None:
     with pytest.raises(CompileError) as caught:

@@ -139,7 +139,6 @@ def check(
 
 
 # On the CPU, where each pair is a build, either type of output with a mask.
-@pytest.mark.sampled(1)
 @pytest.mark.on_the_cpu(1, 6)
 @pytest.mark.parametrize(
     "mask", [Mask(), Mask(True), Mask("top_left"), Mask(window=(40, 90))], ids=str
@@ -154,7 +153,6 @@ def test_lengths_and_masks(backend: Any, mask: Mask, out_type: str) -> None:
             check(backend, replace(PLAIN, keys=keys, mask=mask), out_type=out_type)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=str)
 @pytest.mark.parametrize("size", [16, 64, 256])
@@ -165,7 +163,6 @@ def test_pages(backend: Any, size: int, mask: Mask) -> None:
         check(backend, problem, paged_from(problem, size))
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("page_size", [0, 16])
 def test_keys_are_split(backend: Any, page_size: int) -> None:
@@ -175,7 +172,6 @@ def test_keys_are_split(backend: Any, page_size: int) -> None:
         check(backend, problem, pages)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.on_the_cpu(3)
 @pytest.mark.parametrize("page_size", [0, 64])
 @pytest.mark.parametrize("splits", [1, 3])

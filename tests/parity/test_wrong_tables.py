@@ -114,7 +114,6 @@ SIDES = pytest.mark.parametrize("side", ["q", "k"])
 
 
 # On the CPU every table once, each option with several.
-@pytest.mark.sampled(3)
 @pytest.mark.on_the_cpu(0, 2, 4, 6, 8, 11, 13, 15, 17, 19)
 @TABLE
 @SIDES
@@ -174,7 +173,6 @@ def test_limits_near_2_31_leave_every_tile_a_bin(backend: Backend) -> None:
     assert backend.host(work_list)[:4].view(np.int32).tolist() == [1]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.on_the_cpu(0, 4, 8, 11, 15, 19, 22, 26, 33, 37)
 @TABLE
 @SIDES
@@ -211,7 +209,6 @@ def test_the_attention_backward(
 # --- packing --------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.on_the_cpu(0, 3, 6, 9, 11, 14, 17, 22, 25, 28)
 @TABLE
 @pytest.mark.parametrize("max_length", [1, 48, ROWS])
@@ -246,7 +243,6 @@ def test_ragged_store_and_load(backend: Backend, table: tuple[int, ...], max_len
 ENDS = [(MOST, 5, 40), (-5, MOST, 12), (30, 10, 40), (LEAST, LEAST, MOST), (10, ROWS + 1, ROWS)]
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ends", ENDS, ids=str)
 def test_grouped_matmul(backend: Backend, ends: tuple[int, ...]) -> None:
     a, b = normal(ROWS, 64), normal(3, 64, 72)
@@ -265,7 +261,6 @@ def test_grouped_matmul(backend: Backend, ends: tuple[int, ...]) -> None:
     assert np.allclose(got.astype(float), wanted, rtol=2e-3, atol=2e-2)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ends", ENDS, ids=str)
 def test_k_grouped_matmul(backend: Backend, ends: tuple[int, ...]) -> None:
     a, b = normal(ROWS, 72), normal(ROWS, 64, seed=1)
@@ -296,7 +291,6 @@ extern "C" __global__ void sequences(const Index* cu_seqlens, i32* found) {
 """
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("dtype", "name", "table", "wanted"),
     [
@@ -317,7 +311,6 @@ def test_cumulative_lengths_beyond_32_bits_are_no_sequence(
     assert backend.host(found).tolist() == wanted
 
 
-@pytest.mark.sampled(2)
 @TABLE
 def test_the_tiles_of_sequences_lie_in_the_array(backend: Backend, table: tuple[int, ...]) -> None:
     heads = 2
