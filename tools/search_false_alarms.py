@@ -42,6 +42,9 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/helpers", "ben
 # Only now are their folders on the path.
 from documents.test_documents import blocks  # noqa: E402
 from emulate.planted.kernels import KERNELS, builder_of  # noqa: E402
+from emulate.tcgen05 import gemms, test_chain, test_gemm, test_memory_forms  # noqa: E402
+from emulate.tcgen05 import test_pair_gemm as pairs  # noqa: E402
+from planted_choices import choices  # noqa: E402
 
 RNG = np.random.default_rng(0)
 
@@ -144,6 +147,18 @@ def sound(name: str, make: Callable[[], Any]) -> None:
     make().run(builder_of(name))
 
 
+def of_blackwell() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the kernels of the tests of tcgen05 and tensor memory, without a defect."""
+    text, one = choices(gemms.GEMM, test_gemm.DEFECTS), gemms.problem(3, 3)
+    yield "tcgen05 GEMM", lambda: test_gemm.run(text, one, None, "round_robin", 0)
+    yield "tcgen05 pair GEMM", lambda: pairs.run(pairs.ONE, None, "round_robin", 0)
+    yield "tcgen05 chain", lambda: test_chain.run(None, "round_robin", 0)
+    yield "tcgen05 copies of a pair", lambda: test_memory_forms.copy_in_pair(None)
+    for name in test_memory_forms.CASES:
+        form = functools.partial(test_memory_forms.test_a_form_multiplies_exactly, name, 0)
+        yield f"tcgen05 {name}", form
+
+
 def example(path: Path) -> None:
     before = sys.argv
     sys.argv = [str(path)]
@@ -163,6 +178,7 @@ def page(path: Path) -> None:
 def cases() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield from operations()
     yield from tests()
+    yield from of_blackwell()
     for path in sorted((ROOT / "examples").glob("*.py")):
         yield f"examples/{path.stem}", functools.partial(example, path)
     folders = ("cookbook", "tutorial", ".")
