@@ -46,7 +46,7 @@ extern "C" __global__ void pair(
             LOAD
         } else if (rank % 4 == 0) {
             const u16 all = 0xf << rank;
-            ptx::cp_async_bulk_tensor_load_multicast_pair<2>(
+            ptx::cp_async_bulk_tensor_load_multicast<2, 2>(
                 to, &tile.map, {0, int(8 * block)}, barrier, all, 0
             );
         }
@@ -58,7 +58,7 @@ extern "C" __global__ void pair(
 """
 LOADS = {
     "wrapper": (
-        "ptx::cp_async_bulk_tensor_load_pair<2>(to, &tile.map, {0, int(8 * block)}, barrier, 0);"
+        "ptx::cp_async_bulk_tensor_load<2, 2>(to, &tile.map, {0, int(8 * block)}, barrier, 0);"
     ),
     "function": "tma_load_2sm<2>(tile.map, shared.full, shared.bytes, {0, int(8 * block)});",
     "asm": (

@@ -48,7 +48,7 @@ __device__ __forceinline__ void tcgen05_mma(
     const u64 start_a = OperandA::descriptor(a), start_b = OperandB::descriptor(b);
 #pragma unroll
     for (int step = 0; step < OperandA::kSteps; ++step) {
-        ptx::tcgen05_mma_ss<Tcgen05TypeOf<A>::kKind, kCtas>(
+        ptx::tcgen05_mma<Tcgen05TypeOf<A>::kKind, kCtas>(
             accumulators.address, start_a + OperandA::step_offset(step),
             start_b + OperandB::step_offset(step), kInstruction, accumulate || step > 0
         );

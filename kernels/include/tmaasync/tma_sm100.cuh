@@ -5,7 +5,7 @@
 #include <tmaasync/instrument/draining.cuh>
 #include <tmaasync/operands/copies.cuh>
 #include <tmaasync/ptx/address.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor_pair.cuh>
+#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor_rows.cuh>
 
 // TMA without tiles, the instructions of sm_100a and sm_103a. Arguments are as in tma.cuh. Compiled
@@ -23,7 +23,7 @@ __device__ __forceinline__ void tma_load_2sm(
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
     if (instrument::is_draining()) return;
-    ptx::cp_async_bulk_tensor_load_pair<kRank>(
+    ptx::cp_async_bulk_tensor_load<kRank, 2>(
         ptx::shared_address(shared), &map, at, ptx::even_cta_of_pair(barrier.address()),
         static_cast<u64>(policy)
     );
@@ -40,7 +40,7 @@ __device__ __forceinline__ void tma_load_2sm_multicast(
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
     if (instrument::is_draining()) return;
-    ptx::cp_async_bulk_tensor_load_multicast_pair<kRank>(
+    ptx::cp_async_bulk_tensor_load_multicast<kRank, 2>(
         ptx::shared_address(shared), &map, at, ptx::even_cta_of_pair(barrier.address()), cta_mask,
         static_cast<u64>(policy)
     );

@@ -30,13 +30,13 @@ __device__ void multiply(SharedMemory& shared, u32 rounds) {
     const u32 s = shared.tensor, o = s + kO;
     for (u32 round = 0; round < rounds; ++round) {
         const u64 q = descriptor_of(shared.q, 128, 0), k = descriptor_of(shared.k, kKeys, 0);
-        tcgen05_mma_ss<Tcgen05Kind::kF16>(s, q, k, kOfS, false);
+        tcgen05_mma<Tcgen05Kind::kF16>(s, q, k, kOfS, false);
         tcgen05_commit(shared.s_done.address());
         shared.p_done.wait(round & 1);
         tcgen05_fence_after_thread_sync();
         for (u32 step = 0; step < kKeys / 16; ++step) {
             const u64 v = descriptor_of(shared.v, 16, 2 * step);
-            tcgen05_mma_ts<Tcgen05Kind::kF16>(o, s + step * 8, v, kOfO, round > 0 || step > 0);
+            tcgen05_mma<Tcgen05Kind::kF16>(o, s + step * 8, v, kOfO, round > 0 || step > 0);
         }
         tcgen05_commit(shared.o_done.address());
         shared.o_done.wait(round & 1);

@@ -29,30 +29,30 @@ struct Operands {
 
 __device__ void multiply(int what, const Operands& o) {
     const u32 disabled[4] = {0, 0xffff, 0, 1};
-    if (what == 0) tcgen05_mma_ss<K::kF16>(o.d, o.a, o.b, o.instruction, o.accumulates);
-    if (what == 1) tcgen05_mma_ss<K::kTF32>(o.d, o.a, o.b, o.instruction, o.accumulates);
-    if (what == 2) tcgen05_mma_ss<K::kF8F6F4>(o.d, o.a, o.b, o.instruction, o.accumulates);
-    if (what == 3) tcgen05_mma_ss<K::kI8>(o.d, o.a, o.b, o.instruction, o.accumulates);
-    if (what == 4) tcgen05_mma_ws_ss<K::kF16>(o.d, o.a, o.b, o.instruction, o.accumulates);
-    if (what == 5) tcgen05_mma_ts<K::kF16>(o.d, o.in_a, o.b, o.instruction, o.accumulates);
+    if (what == 0) tcgen05_mma<K::kF16>(o.d, o.a, o.b, o.instruction, o.accumulates);
+    if (what == 1) tcgen05_mma<K::kTF32>(o.d, o.a, o.b, o.instruction, o.accumulates);
+    if (what == 2) tcgen05_mma<K::kF8F6F4>(o.d, o.a, o.b, o.instruction, o.accumulates);
+    if (what == 3) tcgen05_mma<K::kI8>(o.d, o.a, o.b, o.instruction, o.accumulates);
+    if (what == 4) tcgen05_mma_ws<K::kF16>(o.d, o.a, o.b, o.instruction, o.accumulates);
+    if (what == 5) tcgen05_mma<K::kF16>(o.d, o.in_a, o.b, o.instruction, o.accumulates);
     if (what == 6) {
-        tcgen05_mma_block_scale_ss<K::kMXF8F6F4>(
+        tcgen05_mma_block_scale<K::kMXF8F6F4>(
             o.d, o.a, o.b, o.instruction, o.in_a, o.in_b, o.accumulates
         );
     }
     if (what == 7) {
-        tcgen05_mma_block_scale_ss<K::kMXF4>(
+        tcgen05_mma_block_scale<K::kMXF4>(
             o.d, o.a, o.b, o.instruction, o.in_a, o.in_b, o.accumulates
         );
     }
     if (what == 8) {
-        tcgen05_mma_block_scale_ss<K::kMXF4NVF4>(
+        tcgen05_mma_block_scale<K::kMXF4NVF4>(
             o.d, o.a, o.b, o.instruction, o.in_a, o.in_b, o.accumulates
         );
     }
-    if (what == 9) tcgen05_mma_ss<K::kF16>(o.d, o.a, o.b, o.instruction, o.accumulates, disabled);
-    if (what == 10) tcgen05_mma_ss<K::kF16, 1, 3>(o.d, o.a, o.b, o.instruction, o.accumulates);
-    if (what == 11) tcgen05_mma_ws_ts<K::kF16>(o.d, o.in_a, o.b, o.instruction, o.accumulates);
+    if (what == 9) tcgen05_mma<K::kF16>(o.d, o.a, o.b, o.instruction, o.accumulates, disabled);
+    if (what == 10) tcgen05_mma<K::kF16, 1, 3>(o.d, o.a, o.b, o.instruction, o.accumulates);
+    if (what == 11) tcgen05_mma_ws<K::kF16>(o.d, o.in_a, o.b, o.instruction, o.accumulates);
 }
 
 extern "C" __global__ void form(

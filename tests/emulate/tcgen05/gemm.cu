@@ -49,7 +49,7 @@ __device__ void multiply(SharedMemory& shared, u32 tiles, u32 steps) {
                 const u64 a = descriptor_of(&shared.a[stage], k * 32);
                 const u64 b = descriptor_of(&shared.b[stage], k * 32);
                 const bool accumulates = step > 0 || k > 0;
-                tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a, b, kInstruction, accumulates);
+                tcgen05_mma<Tcgen05Kind::kF16>(d, a, b, kInstruction, accumulates);
             }
             tcgen05_commit(shared.empty[stage].address());
         }

@@ -1,4 +1,4 @@
-#include <tmaasync/ptx/cp_async_bulk_tensor_pair.cuh>
+#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
 #include <tmaasync/ptx/tcgen05_alloc.cuh>
 #include <tmaasync/ptx/tcgen05_ld_st.cuh>
 #include <tmaasync/ptx/tcgen05_mma.cuh>
@@ -29,7 +29,7 @@ __device__ u64 descriptor_of(const void* tile, u32 bytes) {
 
 template <typename Tile>
 __device__ void load_half(const Tile& tile, typename Tile::Shared& to, u32 full, int k, int row) {
-    cp_async_bulk_tensor_load_pair<2>(shared_address(&to), &tile.map, {k, row}, full, 0);
+    cp_async_bulk_tensor_load<2, 2>(shared_address(&to), &tile.map, {k, row}, full, 0);
 }
 
 __device__ void load(SharedMemory& shared, const TileA& a, const TileB& b, u32 rank, u32 steps) {
@@ -51,7 +51,7 @@ __device__ void multiply(SharedMemory& shared, u32 steps) {
             const u64 a = descriptor_of(&shared.a[stage], k * 32);
             const u64 b = descriptor_of(&shared.b[stage], k * 32);
             const bool accumulates = step > 0 || k > 0;
-            tcgen05_mma_ss<Tcgen05Kind::kF16, 2>(shared.tensor, a, b, kInstruction, accumulates);
+            tcgen05_mma<Tcgen05Kind::kF16, 2>(shared.tensor, a, b, kInstruction, accumulates);
         }
         tcgen05_commit_multicast<2>(shared.empty[stage].address(), kBoth);
     }

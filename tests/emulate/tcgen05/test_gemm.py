@@ -12,7 +12,7 @@ from tmaasync import Kernel, emulate, trace
 from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.trace.lanes import Activity, find_lanes
 
-MMA = "tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a, b, kInstruction, accumulates);"
+MMA = "tcgen05_mma<Tcgen05Kind::kF16>(d, a, b, kInstruction, accumulates);"
 AFTER, BEFORE = "tcgen05_fence_after_thread_sync();", "tcgen05_fence_before_thread_sync();"
 LOAD = "tcgen05_ld<Tcgen05Shape::k32x32b>(held, d + (warp * 32 << 16) + column);"
 DEFECTS = defects(
@@ -63,12 +63,12 @@ DEFECTS = defects(
     ("the descriptor of N disagrees",
      Edit("b, kInstruction,", "b, kInstruction + (4 << 17),"),
      FAULT + RACE, r"tcgen05\.mma"),
-    ("M 192", Edit(MMA, "tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a, b, kInstruction + (4 << 24), "
+    ("M 192", Edit(MMA, "tcgen05_mma<Tcgen05Kind::kF16>(d, a, b, kInstruction + (4 << 24), "
      "accumulates);"), FAULT, r"M 192 and N 64"),
-    ("another kind", Edit(MMA, "tcgen05_mma_ss<Tcgen05Kind::kTF32>(d, a, b, kInstruction, "
+    ("another kind", Edit(MMA, "tcgen05_mma<Tcgen05Kind::kTF32>(d, a, b, kInstruction, "
      "accumulates);"), FAULT, r"kind::tf32"),
     ("half of the columns by an mma of another shape",
-     after(MMA, "if (k == 3) tcgen05_mma_ss<Tcgen05Kind::kF16>(d, a, b, kInstruction - (4 << 17), "
+     after(MMA, "if (k == 3) tcgen05_mma<Tcgen05Kind::kF16>(d, a, b, kInstruction - (4 << 17), "
      "true);"), RACE, r"(?s)two tcgen05\.mma in order only if .*same accumulators, shape and kind"),
     ("mixed groups",
      Edit("tcgen05_relinquish_alloc_permit();", "tcgen05_relinquish_alloc_permit<2>();"), FAULT,

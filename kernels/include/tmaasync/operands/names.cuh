@@ -31,6 +31,8 @@ struct Names {
     static constexpr char kF64[] = "f64";
     static constexpr char kCa[] = "ca";
     static constexpr char kCg[] = "cg";
+    static constexpr char kPair[] = ".cta_group::2";
+    static constexpr char kW128[] = "::128";
     static constexpr char k64B[] = ".L2::64B";
     static constexpr char k128B[] = ".L2::128B";
     static constexpr char k256B[] = ".L2::256B";
@@ -84,6 +86,13 @@ __device__ constexpr const char* name_of(ElementType type, ReduceOp op) {
         default:
             return Names::kNone;
     }
+}
+
+// The CTA group of a copy, with its dot: a pair, or nothing.
+template <int kCtaGroup>
+__device__ constexpr const char* name_of_group() {
+    static_assert(kCtaGroup == 1 || kCtaGroup == 2, "a CTA group has 1 or 2 CTAs");
+    return kCtaGroup == 2 ? Names::kPair : Names::kNone;
 }
 
 // The caches of cp.async.

@@ -192,4 +192,32 @@ struct Tcgen05Split<kShape, -1> : Tcgen05Text<> {
     );
 };
 
+// The operand scale-input-d, with its comma; nothing for 0.
+template <int kScale, char... kAfter>
+struct Tcgen05ScaleOfD
+    : Tcgen05ScaleOfD<kScale / 10, static_cast<char>('0' + kScale % 10), kAfter...> {};
+template <>
+struct Tcgen05ScaleOfD<0> : Tcgen05Text<> {};
+template <char kFirst, char... kAfter>
+struct Tcgen05ScaleOfD<0, kFirst, kAfter...> : Tcgen05Text<',', ' ', kFirst, kAfter...> {};
+
+// Where A of tcgen05.mma lies, by its operand's type: a matrix descriptor, or an address in tensor
+// memory. `kOperand` is the operand in an instruction, of a register `a` with this many bits.
+template <typename A>
+struct Tcgen05SourceOfA {
+    static_assert(sizeof(A) == 0, "A is a descriptor, of type u64, or an address, of type u32");
+};
+template <>
+struct Tcgen05SourceOfA<u64> {
+    static constexpr bool kIsTensorMemory = false;
+    static constexpr int kBits = 64;
+    static constexpr char kOperand[] = "a";
+};
+template <>
+struct Tcgen05SourceOfA<u32> {
+    static constexpr bool kIsTensorMemory = true;
+    static constexpr int kBits = 32;
+    static constexpr char kOperand[] = "[a]";
+};
+
 }  // namespace tmaasync::ptx

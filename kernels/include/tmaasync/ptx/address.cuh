@@ -30,6 +30,12 @@ __device__ __forceinline__ u64 mapa(u64 address, u32 cta_rank) {
     return remote;
 }
 
+// The shared address that the even CTA of the pair has for the same object. A pair is the CTAs of
+// ranks 2 n and 2 n + 1; a shared address carries the rank of its CTA from bit 24 up.
+__device__ __forceinline__ u32 even_cta_of_pair(u32 shared) {
+    return shared & 0xfeffffff;
+}
+
 // The rank of the CTA to which a shared::cluster address belongs.
 __device__ __forceinline__ u32 getctarank(u32 remote) {
     u32 rank;

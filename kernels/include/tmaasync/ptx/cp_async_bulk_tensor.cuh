@@ -11,47 +11,53 @@
 // H200: an illegal instruction otherwise).
 namespace tmaasync::ptx {
 
-// Global to shared. The whole box is credited to the barrier, out-of-bounds elements included.
-template <int kRank>
+// Global to shared. The whole box is credited to the barrier, out-of-bounds elements included. With
+// a kCtaGroup of 2 (sm_100a, sm_103a) the bytes land in this CTA or in the other one of its pair,
+// and the barrier may lie in either.
+template <int kRank, int kCtaGroup = 1>
 __device__ __forceinline__ void cp_async_bulk_tensor_load(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u64 policy
 ) {
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    static_assert(kCtaGroup == 1 || kRank >= 2, "a copy of a CTA pair has 2 to 5 dimensions");
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
-            "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::"
-            "cache_hint [%0], [%1, {%2}], [%3], %4;" ::"r"(shared),
-            "l"(map), "r"(c[0]), "r"(barrier), "l"(policy)
+            "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes%5.L2:"
+            ":cache_hint [%0], [%1, {%2}], [%3], %4;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(barrier), "l"(policy), "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     } else if constexpr (kRank == 2) {
         asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::"
-            "cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
-            "l"(map), "r"(c[0]), "r"(c[1]), "r"(barrier), "l"(policy)
+            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes%6.L2:"
+            ":cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(barrier), "l"(policy),
+            "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     } else if constexpr (kRank == 3) {
         asm volatile(
-            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::"
-            "cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared),
-            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "l"(policy)
+            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes%7.L2:"
+            ":cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "l"(policy),
+            "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     } else if constexpr (kRank == 4) {
         asm volatile(
-            "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::"
-            "cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared),
-            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(barrier), "l"(policy)
+            "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes%8.L2:"
+            ":cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(barrier), "l"(policy),
+            "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     } else if constexpr (kRank == 5) {
         asm volatile(
-            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::"
-            "cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(shared),
+            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes%9.L2:"
+            ":cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(shared),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
-            "l"(policy)
+            "l"(policy), "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     }
@@ -98,53 +104,58 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
 }
 
 // Global to the same shared offset of every CTA in the mask; each one's own barrier at the same
-// offset is credited, so each CTA must expect the bytes.
-template <int kRank>
+// offset is credited, so each CTA must expect the bytes. With a kCtaGroup of 2 one CTA of each pair
+// counts them: all even ones if the barrier's CTA is even, else all odd ones.
+template <int kRank, int kCtaGroup = 1>
 __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u16 cta_mask, u64 policy
 ) {
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    static_assert(kCtaGroup == 1 || kRank >= 2, "a copy of a CTA pair has 2 to 5 dimensions");
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
             "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
-            "multicast::cluster.L2::cache_hint [%0], [%1, {%2}], [%3], %4, %5;" ::"r"(shared),
-            "l"(map), "r"(c[0]), "r"(barrier), "h"(cta_mask), "l"(policy)
+            "multicast::cluster%6.L2::cache_hint [%0], [%1, {%2}], [%3], %4, %5;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(barrier), "h"(cta_mask), "l"(policy),
+            "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     } else if constexpr (kRank == 2) {
         asm volatile(
             "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
-            "multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(shared),
-            "l"(map), "r"(c[0]), "r"(c[1]), "r"(barrier), "h"(cta_mask), "l"(policy)
+            "multicast::cluster%7.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(barrier), "h"(cta_mask), "l"(policy),
+            "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     } else if constexpr (kRank == 3) {
         asm volatile(
             "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
-            "multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(
+            "multicast::cluster%8.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(
                 shared
             ),
-            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "h"(cta_mask), "l"(policy)
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "h"(cta_mask), "l"(policy),
+            "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     } else if constexpr (kRank == 4) {
         asm volatile(
             "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
-            "multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7, %8;" ::"r"(
+            "multicast::cluster%9.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7, %8;" ::"r"(
                 shared
             ),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(barrier), "h"(cta_mask),
-            "l"(policy)
+            "l"(policy), "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     } else if constexpr (kRank == 5) {
         asm volatile(
             "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
-            "multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8, %9;" ::
-                "r"(shared),
+            "multicast::cluster%10.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8, "
+            "%9;" ::"r"(shared),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
-            "h"(cta_mask), "l"(policy)
+            "h"(cta_mask), "l"(policy), "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     }

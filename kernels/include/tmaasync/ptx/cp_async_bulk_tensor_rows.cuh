@@ -2,6 +2,7 @@
 
 #include <tmaasync/operands/copies.cuh>
 #include <tmaasync/operands/integers.cuh>
+#include <tmaasync/operands/names.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
 
 // PTX ISA: "cp.async.bulk.tensor" with .tile::gather4 and .tile::scatter4, of sm_100a and sm_103a.
@@ -15,27 +16,14 @@ template <int kCtaGroup = 1>
 __device__ __forceinline__ void cp_async_bulk_tensor_gather4(
     u32 shared, const TensorMap* map, Coordinates<5> at, u32 barrier, u64 policy
 ) {
-    static_assert(kCtaGroup == 1 || kCtaGroup == 2, "a CTA group has 1 or 2 CTAs");
     const i32* c = at.values;
-    if constexpr (kCtaGroup == 1) {
-        asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::"
-            "bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(shared),
-            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
-            "l"(policy)
-            : "memory"
-        );
-    } else {
-        asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::"
-            "bytes.cta_group::2.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(
-                shared
-            ),
-            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
-            "l"(policy)
-            : "memory"
-        );
-    }
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes%"
+        "9.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(shared),
+        "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier), "l"(policy),
+        "C"(name_of_group<kCtaGroup>())
+        : "memory"
+    );
 }
 
 // Global to the same shared offset of every CTA in the mask.
@@ -43,27 +31,15 @@ template <int kCtaGroup = 1>
 __device__ __forceinline__ void cp_async_bulk_tensor_gather4_multicast(
     u32 shared, const TensorMap* map, Coordinates<5> at, u32 barrier, u16 cta_mask, u64 policy
 ) {
-    static_assert(kCtaGroup == 1 || kCtaGroup == 2, "a CTA group has 1 or 2 CTAs");
     const i32* c = at.values;
-    if constexpr (kCtaGroup == 1) {
-        asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::"
-            "bytes.multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8, "
-            "%9;" ::"r"(shared),
-            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
-            "h"(cta_mask), "l"(policy)
-            : "memory"
-        );
-    } else {
-        asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::"
-            "bytes.multicast::cluster.cta_group::2.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, "
-            "%6}], [%7], %8, %9;" ::"r"(shared),
-            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
-            "h"(cta_mask), "l"(policy)
-            : "memory"
-        );
-    }
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes."
+        "multicast::cluster%10.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8, %9;" ::
+            "r"(shared),
+        "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
+        "h"(cta_mask), "l"(policy), "C"(name_of_group<kCtaGroup>())
+        : "memory"
+    );
 }
 
 // Shared to global, as part of this thread's current bulk group. Rows outside the matrix are

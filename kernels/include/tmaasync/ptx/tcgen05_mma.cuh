@@ -3,57 +3,54 @@
 #include <tmaasync/operands/tcgen05.cuh>
 
 // PTX ISA: "tcgen05.mma" and "tcgen05.mma.ws" (sm_100a, sm_103a; i8 sm_100a alone). One thread
-// issues each; with kCtas = 2 one of the pair. D and, in the functions that end in _ts, A are
-// addresses in tensor memory; other operands are matrix descriptors of shared memory. `instruction`
-// is the instruction descriptor. Without `accumulates`, D's old words are not read.
+// issues each; with kCtas = 2 one of the pair. D is an address in tensor memory. A is a matrix
+// descriptor of shared memory, of type u64, or an address in tensor memory, of type u32. B is a
+// descriptor, `instruction` the instruction descriptor. Without `accumulates`, D's old words are
+// not read.
 namespace tmaasync::ptx {
 
-template <Tcgen05Kind kKind, int kCtas = 1, int kScaleInputD = 0>
-__device__ __forceinline__ void tcgen05_mma_ss(
-    u32 d, u64 a, u64 b, u32 instruction, bool accumulates
-) {
+template <Tcgen05Kind kKind, int kCtas = 1, int kScaleInputD = 0, typename A>
+__device__ __forceinline__ void tcgen05_mma(u32 d, A a, u64 b, u32 instruction, bool accumulates) {
     static_assert(!is_block_scaled(kKind), "this kind has scale factors");
     static_assert(kCtas == 1 || kCtas == 2, "cta_group is 1 or 2");
     constexpr bool kHasScale = kKind == Tcgen05Kind::kF16 || kKind == Tcgen05Kind::kTF32;
     static_assert(kScaleInputD == 0 || kHasScale, "scale-input-d is of f16 and tf32");
-    if constexpr (kScaleInputD == 0) {
-        asm volatile(
-            "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %4, 0;\n\t"
-            "tcgen05.mma.cta_group::%5.kind::%6 [%0], %1, %2, %3, p;\n\t}" ::"r"(d),
-            "l"(a), "l"(b), "r"(instruction), "r"(u32{accumulates}), "n"(kCtas), "C"(name_of(kKind))
-            : "memory"
-        );
-    } else {
-        asm volatile(
-            "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %4, 0;\n\t"
-            "tcgen05.mma.cta_group::%5.kind::%6 [%0], %1, %2, %3, p, %7;\n\t}" ::"r"(d),
-            "l"(a), "l"(b), "r"(instruction), "r"(u32{accumulates}), "n"(kCtas),
-            "C"(name_of(kKind)), "n"(kScaleInputD)
-            : "memory"
-        );
-    }
+    using From = Tcgen05SourceOfA<A>;
+    asm volatile(
+        "{\n\t.reg .pred p;\n\t.reg .b%5 a;\n\tsetp.ne.b32 p, %4, 0;\n\tcvt.u%5.u64 a, %1;\n\t"
+        "tcgen05.mma.cta_group::%6.kind::%7 [%0], %8, %2, %3, p%9;\n\t}" ::"r"(d),
+        "l"(u64{a}), "l"(b), "r"(instruction), "r"(u32{accumulates}), "n"(From::kBits), "n"(kCtas),
+        "C"(name_of(kKind)), "C"(From::kOperand), "C"(Tcgen05ScaleOfD<kScaleInputD>::letters)
+        : "memory"
+    );
 }
 
 // The same but for the lanes whose bit is set in `disabled`, whose words of D stay.
-template <Tcgen05Kind kKind>
-__device__ __forceinline__ void tcgen05_mma_ss(
-    u32 d, u64 a, u64 b, u32 instruction, bool accumulates, const u32 (&disabled)[4]
+template <Tcgen05Kind kKind, typename A>
+__device__ __forceinline__ void tcgen05_mma(
+    u32 d, A a, u64 b, u32 instruction, bool accumulates, const u32 (&disabled)[4]
 ) {
     static_assert(!is_block_scaled(kKind), "this kind writes all lanes");
+    using From = Tcgen05SourceOfA<A>;
     asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %4, 0;\n\t"
-        "tcgen05.mma.cta_group::1.kind::%5 [%0], %1, %2, %3, {%6, %7, %8, %9}, p;\n\t}" ::"r"(d),
-        "l"(a), "l"(b), "r"(instruction), "r"(u32{accumulates}), "C"(name_of(kKind)),
-        "r"(disabled[0]), "r"(disabled[1]), "r"(disabled[2]), "r"(disabled[3])
+        "{\n\t.reg .pred p;\n\t.reg .b%5 a;\n\tsetp.ne.b32 p, %4, 0;\n\tcvt.u%5.u64 a, %1;\n\t"
+        "tcgen05.mma.cta_group::1.kind::%6 [%0], %7, %2, %3, {%8, %9, %10, %11}, p;\n\t}" ::"r"(d),
+        "l"(u64{a}), "l"(b), "r"(instruction), "r"(u32{accumulates}), "n"(From::kBits),
+        "C"(name_of(kKind)), "C"(From::kOperand), "r"(disabled[0]), "r"(disabled[1]),
+        "r"(disabled[2]), "r"(disabled[3])
         : "memory"
     );
 }
 
 // With scale factors in tensor memory. mxf4nvf4 has one for 16 elements, or with kBlock = 32
 // for 32.
-template <Tcgen05Kind kKind, int kCtas = 1, int kBlock = kKind == Tcgen05Kind::kMXF4NVF4 ? 16 : 32>
-__device__ __forceinline__ void tcgen05_mma_block_scale_ss(
-    u32 d, u64 a, u64 b, u32 instruction, u32 a_scales, u32 b_scales, bool accumulates
+template <
+    Tcgen05Kind kKind,
+    int kCtas = 1,
+    int kBlock = kKind == Tcgen05Kind::kMXF4NVF4 ? 16 : 32,
+    typename A>
+__device__ __forceinline__ void tcgen05_mma_block_scale(
+    u32 d, A a, u64 b, u32 instruction, u32 a_scales, u32 b_scales, bool accumulates
 ) {
     static_assert(is_block_scaled(kKind), "this kind has no scale factors");
     static_assert(kCtas == 1 || kCtas == 2, "cta_group is 1 or 2");
@@ -61,103 +58,30 @@ __device__ __forceinline__ void tcgen05_mma_block_scale_ss(
         kBlock == 32 || (kBlock == 16 && kKind == Tcgen05Kind::kMXF4NVF4),
         "a scale factor is of 32 elements, or of 16 of mxf4nvf4"
     );
+    using From = Tcgen05SourceOfA<A>;
     asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %6, 0;\n\t"
-        "tcgen05.mma.cta_group::%7.kind::%8.block_scale%9 "
-        "[%0], %1, %2, %3, [%4], [%5], p;\n\t}" ::"r"(d),
-        "l"(a), "l"(b), "r"(instruction), "r"(a_scales), "r"(b_scales), "r"(u32{accumulates}),
-        "n"(kCtas), "C"(name_of(kKind)), "C"(name_of_block(kBlock))
+        "{\n\t.reg .pred p;\n\t.reg .b%7 a;\n\tsetp.ne.b32 p, %6, 0;\n\tcvt.u%7.u64 a, %1;\n\t"
+        "tcgen05.mma.cta_group::%8.kind::%9.block_scale%10 "
+        "[%0], %11, %2, %3, [%4], [%5], p;\n\t}" ::"r"(d),
+        "l"(u64{a}), "l"(b), "r"(instruction), "r"(a_scales), "r"(b_scales), "r"(u32{accumulates}),
+        "n"(From::kBits), "n"(kCtas), "C"(name_of(kKind)), "C"(name_of_block(kBlock)),
+        "C"(From::kOperand)
         : "memory"
     );
 }
 
 // Weight stationary: D of 32, 64 or 128 rows, in the other half or quarters of the lanes too.
-template <Tcgen05Kind kKind>
-__device__ __forceinline__ void tcgen05_mma_ws_ss(
-    u32 d, u64 a, u64 b, u32 instruction, bool accumulates
+template <Tcgen05Kind kKind, typename A>
+__device__ __forceinline__ void tcgen05_mma_ws(
+    u32 d, A a, u64 b, u32 instruction, bool accumulates
 ) {
     static_assert(!is_block_scaled(kKind), "tcgen05.mma.ws has no scale factors");
+    using From = Tcgen05SourceOfA<A>;
     asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %4, 0;\n\t"
-        "tcgen05.mma.ws.cta_group::1.kind::%5 [%0], %1, %2, %3, p;\n\t}" ::"r"(d),
-        "l"(a), "l"(b), "r"(instruction), "r"(u32{accumulates}), "C"(name_of(kKind))
-        : "memory"
-    );
-}
-
-template <Tcgen05Kind kKind, int kCtas = 1, int kScaleInputD = 0>
-__device__ __forceinline__ void tcgen05_mma_ts(
-    u32 d, u32 a, u64 b, u32 instruction, bool accumulates
-) {
-    static_assert(!is_block_scaled(kKind), "this kind has scale factors");
-    static_assert(kCtas == 1 || kCtas == 2, "cta_group is 1 or 2");
-    constexpr bool kHasScale = kKind == Tcgen05Kind::kF16 || kKind == Tcgen05Kind::kTF32;
-    static_assert(kScaleInputD == 0 || kHasScale, "scale-input-d is of f16 and tf32");
-    if constexpr (kScaleInputD == 0) {
-        asm volatile(
-            "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %4, 0;\n\t"
-            "tcgen05.mma.cta_group::%5.kind::%6 [%0], [%1], %2, %3, p;\n\t}" ::"r"(d),
-            "r"(a), "l"(b), "r"(instruction), "r"(u32{accumulates}), "n"(kCtas), "C"(name_of(kKind))
-            : "memory"
-        );
-    } else {
-        asm volatile(
-            "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %4, 0;\n\t"
-            "tcgen05.mma.cta_group::%5.kind::%6 [%0], [%1], %2, %3, p, %7;\n\t}" ::"r"(d),
-            "r"(a), "l"(b), "r"(instruction), "r"(u32{accumulates}), "n"(kCtas),
-            "C"(name_of(kKind)), "n"(kScaleInputD)
-            : "memory"
-        );
-    }
-}
-
-// The same but for the lanes whose bit is set in `disabled`, whose words of D stay.
-template <Tcgen05Kind kKind>
-__device__ __forceinline__ void tcgen05_mma_ts(
-    u32 d, u32 a, u64 b, u32 instruction, bool accumulates, const u32 (&disabled)[4]
-) {
-    static_assert(!is_block_scaled(kKind), "this kind writes all lanes");
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %4, 0;\n\t"
-        "tcgen05.mma.cta_group::1.kind::%5 [%0], [%1], %2, %3, {%6, %7, %8, %9}, p;\n\t}" ::"r"(d),
-        "r"(a), "l"(b), "r"(instruction), "r"(u32{accumulates}), "C"(name_of(kKind)),
-        "r"(disabled[0]), "r"(disabled[1]), "r"(disabled[2]), "r"(disabled[3])
-        : "memory"
-    );
-}
-
-// With scale factors in tensor memory. mxf4nvf4 has one for 16 elements, or with kBlock = 32
-// for 32.
-template <Tcgen05Kind kKind, int kCtas = 1, int kBlock = kKind == Tcgen05Kind::kMXF4NVF4 ? 16 : 32>
-__device__ __forceinline__ void tcgen05_mma_block_scale_ts(
-    u32 d, u32 a, u64 b, u32 instruction, u32 a_scales, u32 b_scales, bool accumulates
-) {
-    static_assert(is_block_scaled(kKind), "this kind has no scale factors");
-    static_assert(kCtas == 1 || kCtas == 2, "cta_group is 1 or 2");
-    static_assert(
-        kBlock == 32 || (kBlock == 16 && kKind == Tcgen05Kind::kMXF4NVF4),
-        "a scale factor is of 32 elements, or of 16 of mxf4nvf4"
-    );
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %6, 0;\n\t"
-        "tcgen05.mma.cta_group::%7.kind::%8.block_scale%9 "
-        "[%0], [%1], %2, %3, [%4], [%5], p;\n\t}" ::"r"(d),
-        "r"(a), "l"(b), "r"(instruction), "r"(a_scales), "r"(b_scales), "r"(u32{accumulates}),
-        "n"(kCtas), "C"(name_of(kKind)), "C"(name_of_block(kBlock))
-        : "memory"
-    );
-}
-
-// Weight stationary: D of 32, 64 or 128 rows, in the other half or quarters of the lanes too.
-template <Tcgen05Kind kKind>
-__device__ __forceinline__ void tcgen05_mma_ws_ts(
-    u32 d, u32 a, u64 b, u32 instruction, bool accumulates
-) {
-    static_assert(!is_block_scaled(kKind), "tcgen05.mma.ws has no scale factors");
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %4, 0;\n\t"
-        "tcgen05.mma.ws.cta_group::1.kind::%5 [%0], [%1], %2, %3, p;\n\t}" ::"r"(d),
-        "r"(a), "l"(b), "r"(instruction), "r"(u32{accumulates}), "C"(name_of(kKind))
+        "{\n\t.reg .pred p;\n\t.reg .b%5 a;\n\tsetp.ne.b32 p, %4, 0;\n\tcvt.u%5.u64 a, %1;\n\t"
+        "tcgen05.mma.ws.cta_group::1.kind::%6 [%0], %7, %2, %3, p;\n\t}" ::"r"(d),
+        "l"(u64{a}), "l"(b), "r"(instruction), "r"(u32{accumulates}), "n"(From::kBits),
+        "C"(name_of(kKind)), "C"(From::kOperand)
         : "memory"
     );
 }

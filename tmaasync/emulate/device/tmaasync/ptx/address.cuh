@@ -24,6 +24,10 @@ __device__ __forceinline__ u64 mapa(u64 address, u32 cta_rank) {
     return reinterpret_cast<u64>(tmaasync_emulate::in_shared_of(pointer, cta_rank));
 }
 
+__device__ __forceinline__ u32 even_cta_of_pair(u32 shared) {
+    return shared & 0xfeffffff;
+}
+
 __device__ __forceinline__ u32 getctarank(u32 remote) {
     return remote >> tmaasync_emulate::kRankShift;
 }

@@ -14,12 +14,14 @@ __device__ __forceinline__ tmaasync_emulate::Box box_of(
     return {map, kRank, at.values};
 }
 
-template <int kRank>
+template <int kRank, int kCtaGroup = 1>
 __device__ __forceinline__ void cp_async_bulk_tensor_load(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u64 policy
 ) {
+    static_assert(kCtaGroup == 1 || kRank >= 2, "a copy of a CTA pair has 2 to 5 dimensions");
+    if constexpr (kCtaGroup == 2) tmaasync_emulate::need_tensor_copies();
     (void)policy;
-    tmaasync_emulate::tensor_load(shared, box_of(map, at), barrier);
+    tmaasync_emulate::tensor_load(shared, box_of(map, at), barrier, kCtaGroup);
 }
 
 template <int kRank>
@@ -38,12 +40,14 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
     );
 }
 
-template <int kRank>
+template <int kRank, int kCtaGroup = 1>
 __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u16 cta_mask, u64 policy
 ) {
+    static_assert(kCtaGroup == 1 || kRank >= 2, "a copy of a CTA pair has 2 to 5 dimensions");
+    if constexpr (kCtaGroup == 2) tmaasync_emulate::need_tensor_copies();
     (void)policy;
-    tmaasync_emulate::tensor_load_multicast(shared, box_of(map, at), barrier, cta_mask);
+    tmaasync_emulate::tensor_load_multicast(shared, box_of(map, at), barrier, cta_mask, kCtaGroup);
 }
 
 template <int kRank>
