@@ -26,6 +26,8 @@ struct Plan {
     template <int n> __device__ static int at(int x) { return n * x; }
     template <typename T> __device__ T as() const { return T(7.5f); }
     template <typename T> struct Rebind { using Type = T; };
+    template <int n> __device__ int operator()(int x) const { return n - x; }
+    template <typename T> __device__ int operator<<(T x) const { return sizeof(T) << x; }
 };
 struct Outer { Plan plan; };
 """
@@ -41,6 +43,13 @@ DEPENDENT = {
     "two on a line": ("return plan.step<1>(plan.as<int>()) + plan.as<int>() * 2;", 31),
     "a comparison too": ("return plan.step<1>(1) < 12 ? plan.as<int>() : 0;", 7),
     "letters of more than a byte": ('(void)"\u00e4\u00f6"; return plan.step<4>(0);', 40),
+    "a call operator": ("return plan.operator()<9>(2);", 7),
+    "another operator": ("return plan.operator << <short>(2) + plan.operator ( ) <1>(0);", 9),
+    "a templated lambda": (
+        "auto f = []<int n>(auto q) { return n * q.operator()<4>(1); };"
+        " return f.operator()<2>(plan);",
+        6,
+    ),
     "a deduced class": (
         "int raw[2] = {8, 9}; Arena arena(&raw[0]); arena.take<int>(); return arena.take<int>();",
         9,

@@ -44,7 +44,7 @@ _PERMITTED = re.compile(r"^.*\[-fpermissive\]$", re.MULTILINE)
 _NAMED_LIKE_ITS_TYPE = "changes meaning of"
 _ACCEPTED = (_NAMED_LIKE_ITS_TYPE, "there are no arguments to")
 _MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"')
-_TEMPLATE_NAME = re.compile(rb"[A-Za-z_]\w*\s*<")
+_TEMPLATE_NAME = re.compile(rb"(?:operator\s*(?:\(\s*\)|[^\w\s]+?)|[A-Za-z_]\w*)\s*<")
 
 Translation = Callable[[str], str]
 Places = Mapping[tuple[str, int], Sequence[int]]
