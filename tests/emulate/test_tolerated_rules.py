@@ -192,6 +192,24 @@ IDIOMS = {
         __syncthreads();
         if (thread == 0 && blockIdx.x == 0) *word = __float_as_int(2 * held);
     """,
+    "a loop over 16 bytes": """
+        uint4* const wide = (uint4*)word;
+        uint4 old = *wide, assumed;
+        do {
+            assumed = old;
+            const float sum = __uint_as_float(assumed.x) + thread;
+            old = atomicCAS(wide, assumed, uint4{__float_as_uint(sum), 0, 0, assumed.w + 1});
+        } while (old.x != assumed.x || old.w != assumed.w);
+    """,
+    "a loop for a maximum, which not every thread enters": """
+        const float value = 4032 - (blockIdx.x * blockDim.x + thread) * 37 % 128;
+        int old = *word;
+        while (__int_as_float(old) < value) {
+            const int assumed = old;
+            old = atomicCAS(word, assumed, __float_as_int(value));
+            if (old == assumed) break;
+        }
+    """,
     "the last block resets its counter": """
         __shared__ bool is_last;
         atomicAdd((float*)word, thread);

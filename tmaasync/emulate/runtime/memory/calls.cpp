@@ -113,11 +113,11 @@ void begin_atomic(const void* address, uint32_t bytes, bool changes, OldValue ol
         check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);
     }
     let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(address), changes);
-    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true, scope);
     Detector* const detector = fiber.cluster->detector.get();
     if (detector && old == OldValue::kCompared) {
-        detector->exchange(fiber.number, reinterpret_cast<uintptr_t>(address));
+        detector->exchange(fiber.number, reinterpret_cast<uintptr_t>(address), bytes);
     }
+    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true, scope);
 }
 
 namespace {

@@ -384,14 +384,6 @@ static bool needs_proxy_fence(const Access& old, const Actor& actor) {
     return actor.is_async && !old.is_async && counts;
 }
 
-bool Detector::keeps_first_read(const Race& race) {
-    const Access* const read = FirstReads::of(race);
-    if (!read) return false;
-    const auto found = grid_.detectors.find(read->cluster);
-    return found != grid_.detectors.end() &&
-           found->second->first_reads_.keep(read->thread, address_of(race.place), race);
-}
-
 bool Detector::is_replicated(const Access& old, const Access& access, const RacedPlace& place) {
     const Access& read = old.is_write ? access : old;
     const Access& write = old.is_write ? old : access;

@@ -127,12 +127,10 @@ public:
     // CUDA's sample threadFenceReduction, unless this SM's L1 may hold older bytes (`is_stale`).
     void atomic(uint32_t thread, uintptr_t address, bool writes, Scope scope);
 
-    // Called when a thread compares and swaps the bytes at the address.
-    void exchange(uint32_t thread, uintptr_t address) {
-        first_reads_.forget(thread, address / kCellBytes * kCellBytes);
-    }
+    // Called before a thread compares and swaps the bytes at the address.
+    void exchange(uint32_t thread, uintptr_t address, uint32_t bytes);
     void end_thread(uint32_t thread) {
-        if (const auto race = first_reads_.end(thread)) report(*race);
+        if (const auto race = first_reads_.end(thread, grid_.first_reads)) report(*race);
     }
 
     // --- signals ---

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "races/detector.hpp"
+
 namespace tmaasync_emulate {
 
 const Access* FirstReads::of(const Race& race) {
@@ -28,10 +30,30 @@ void FirstReads::forget(uint32_t thread, uintptr_t cell) {
     });
 }
 
-std::optional<Race> FirstReads::end(uint32_t thread) {
+std::optional<Race> FirstReads::end(uint32_t thread, const FirstReadSites& sites) {
     has_ended_[thread] = true;
-    const auto found = std::ranges::find(kept_, thread, &Kept::thread);
+    const auto found = std::ranges::find_if(kept_, [&](const Kept& kept) {
+        return kept.thread == thread && !sites.contains({of(kept.race)->site, kept.cell});
+    });
     return found == kept_.end() ? std::nullopt : std::optional(found->race);
+}
+
+void Detector::exchange(uint32_t thread, uintptr_t address, uint32_t bytes) {
+    for_each_cell(address, bytes, [&](uintptr_t start, uint8_t) {
+        first_reads_.forget(thread, start);
+        replicated_loads_.for_each_of(thread, start, [&](uintptr_t site) {
+            grid_.first_reads.insert({site, start});
+        });
+    });
+}
+
+bool Detector::keeps_first_read(const Race& race) {
+    const Access* const read = FirstReads::of(race);
+    if (!read) return false;
+    if (grid_.first_reads.contains({read->site, address_of(race.place)})) return true;
+    const auto found = grid_.detectors.find(read->cluster);
+    return found != grid_.detectors.end() &&
+           found->second->first_reads_.keep(read->thread, address_of(race.place), race);
 }
 
 }  // namespace tmaasync_emulate

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -10,9 +11,13 @@
 
 namespace tmaasync_emulate {
 
+// Instructions that read a cell before their thread compared and swapped it, with the cell.
+using FirstReadSites = std::set<std::pair<uintptr_t, uintptr_t>>;
+
 // CUDA C++ Programming Guide, "Atomic Functions": a loop over atomicCAS() begins with an ordinary
 // read. A read that races with atomic operations counts when its thread ends, unless the thread
-// compares and swaps these bytes before.
+// compares and swaps these bytes before, or its instruction is one of another thread's that does:
+// a loop for a maximum ends without a swap where the value that it read is greater.
 class FirstReads {
 public:
     // Returns the read of a race between an ordinary read and a thread's atomic operation.
@@ -30,8 +35,8 @@ public:
     // Called when the thread compares and swaps bytes of the cell.
     void forget(uint32_t thread, uintptr_t cell);
 
-    // Called at the thread's end. Returns the first race that is still kept.
-    std::optional<Race> end(uint32_t thread);
+    // Called at the thread's end. Returns the first race that is still kept, of other instructions.
+    std::optional<Race> end(uint32_t thread, const FirstReadSites& sites);
 
 private:
     struct Kept {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "races/first_reads.hpp"
 #include "races/posted_epochs.hpp"
 #include "races/shadow.hpp"
 
@@ -39,6 +40,7 @@ struct GridRaces {
     std::map<std::pair<uint32_t, Agent>, Epoch> stored{};
     std::unordered_map<uintptr_t, AtomicPlace> atomics{};
     std::unordered_map<uintptr_t, PostedEpochs> posts{};  // indexed by the signal's address
+    FirstReadSites first_reads{};
     std::vector<LaunchSpan> spans{};                      // launches that run together
     std::unordered_map<uint32_t, Detector*> detectors{};  // of running clusters, by their number
 

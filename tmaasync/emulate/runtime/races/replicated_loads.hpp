@@ -28,6 +28,15 @@ public:
         return load.site == site && load.cell == cell;
     }
 
+    // Calls act(instruction) for each latest load of the thread that reads the cell.
+    template <class Act>
+    void for_each_of(uint32_t thread, uintptr_t cell, Act act) const {
+        for (std::size_t i = 0; i < kept_; ++i) {
+            const Load& load = latest_[thread * kept_ + i];
+            if (load.site && load.cell == cell) act(load.site);
+        }
+    }
+
 private:
     struct Load {
         uintptr_t site;
