@@ -46,8 +46,7 @@ DEPENDENT = {
     "a call operator": ("return plan.operator()<9>(2);", 7),
     "another operator": ("return plan.operator << <short>(2) + plan.operator ( ) <1>(0);", 9),
     "a templated lambda": (
-        "auto f = []<int n>(auto q) { return n * q.operator()<4>(1); };"
-        " return f.operator()<2>(plan);",
+        "auto f = []<int n>(auto q) { return q.operator()<n>(1); }; return f.operator()<7>(plan);",
         6,
     ),
     "a deduced class": (

@@ -78,6 +78,11 @@ DEFECTS = (
            (Edit(WAIT, WAIT.replace("state.phase", "0")),), DEADLOCK + FAULT,
            r"no wait has seen its phase 1, which is complete: the parity alternates"
            r"|empty\[0\] completed phase 1 while|full\[0\] gets 1 arrival in phase 1"),
+    Defect("pipe", "the consumer waits for the first load of each stage",
+           (Edit(WAIT, f"if (state.phase == 0) {WAIT}"),), RACE + FAULT,
+           r"empty\[0\], whose phase 1 completed by the arrivals of warps 0, 1, 2, 3, and none of "
+           r"them waited for this phase of full\[0\]|last waited on full\[\d\]"
+           r"|empty\[0\] completed phase 1 while .*, a consumer on the full one"),
     Defect("pipe", "the producer does not step its phase",
            (Edit("empty[state.index].wait(state.phase)", "empty[state.index].wait(1)"),),
            RACE + FAULT, r"no phase of empty\[0\] had completed|gets 1 arrival in phase \d"),

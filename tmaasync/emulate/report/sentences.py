@@ -58,8 +58,8 @@ SENTENCES = {
     ),
     "MissedPhase": (
         "{} completed phase {} while this thread was still waiting for phase {}, which its parity "
-        "does not distinguish any more. Let whoever completes a phase wait for every reader of the "
-        "one before, on an empty barrier say{}"
+        "does not distinguish any more. Let those that arrive on it first wait for those that wait "
+        "on it: a producer on the empty barrier of the stage, a consumer on the full one{}"
     ),
     "CountsTooFew": (
         ". init() counts {}, and {} threads arrive on it: let it count all that arrive in a phase"

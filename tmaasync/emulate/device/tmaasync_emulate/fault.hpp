@@ -101,6 +101,7 @@ enum class FaultKind : uint32_t {
     kNotReleased,
     kNobodyReleased,
     kTooFewCounted,
+    kReleasedUnfilled,
     kWarpsOfCta,
     kWaitForArrival,
     kCommitAndWait,

@@ -2,6 +2,7 @@
 
 #include "barriers/init_order.hpp"
 #include "memory/accesses.hpp"
+#include "report/load_races.hpp"
 #include "schedule/events.hpp"
 #include "state/names.hpp"
 
@@ -212,7 +213,10 @@ uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, 
     if (count == 0) {
         fail(fiber, {FaultKind::kNoArrivals, barrier_at(barrier.offset), phase});
     }
-    if (count > barrier.pending) fail(fiber, too_many_arrivals(barrier, count));
+    if (count > barrier.pending) {
+        const Reason early = released_unfilled(fiber, *place.cta, barrier, count);
+        fail(fiber, early ? early : too_many_arrivals(barrier, count));
+    }
     record(fiber, on_barrier(EventKind::kArrive, *place.cta, barrier));
     barrier.pending -= count;
     note_arrival(fiber, barrier, fiber.site);

@@ -1,5 +1,6 @@
 #include "report/load_races.hpp"
 
+#include "barriers/mbarrier.hpp"
 #include "memory/unwritten.hpp"
 #include "state/names.hpp"
 
@@ -145,6 +146,26 @@ static Reason not_released_by(const Release& release, const Cta& cta) {
     reason.add(cta.rank);
     reason.add(release.issuer->cta->rank);
     reason.add(release.barrier->count);
+    return reason;
+}
+
+Reason released_unfilled(
+    const Fiber& fiber, const Cta& owner, const Mbarrier& barrier, uint32_t count
+) {
+    const EndedWait* const wait = last_wait(fiber, UINT32_MAX, false);
+    const bool is_of_stage = wait && wait->cta == &owner && wait->phase != EndedWait::kNoPhase;
+    if (!is_of_stage || wait->phase < barrier.phase) return {};
+    if (barrier.history.passed_at_first.fiber) return {};  // a wait named the wrong parity
+    if (barrier.pending || barrier.bytes <= 0) return {};
+    const Release release{&fiber, wait, barrier_of(owner, wait->barrier)};
+    if (!release.is_last_phase() || release.arrived().threads.empty()) return {};
+    Reason reason(
+        FaultKind::kReleasedUnfilled, barrier_at(barrier.offset), number_of_arrivals(count),
+        barrier.phase, barrier.count, barrier.bytes, barrier_at(wait->barrier),
+        in_cluster(*fiber.cluster, owner), wait->phase
+    );
+    add_warps(reason, fiber, release.arrived());
+    reason.add(barrier_at(barrier.offset));
     return reason;
 }
 
