@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -9,7 +10,6 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -38,6 +38,7 @@ from tmaasync import (
 from tmaasync.pipeline import PipelineProtocol, find_fault
 from tmaasync.registers import launch_registers
 from tmaasync.tile import StridedTensor
+from tmaasync.trace import find_lanes
 
 
 class Other:
@@ -98,6 +99,8 @@ WRONG: tuple[Any, ...] = (
 
 
 class Call(NamedTuple):
+    """A legal call: what it needs, next to which every option is varied."""
+
     function: Callable[..., Any]
     arguments: dict[str, Any]
     free: tuple[str, ...] = ()  # takes any object
@@ -109,6 +112,27 @@ class Call(NamedTuple):
         launch = {name: launch_trace() for name, it in arguments.items() if it is launch_trace}
         return self.function(**{**arguments, **launch})
 
+    @property
+    def names(self) -> list[str]:
+        """The arguments that are varied: those given, and all with a default."""
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        known = inspect.signature(self.function).parameters.values()
+        return [*dict.fromkeys([*self.arguments, *(it.name for it in known if it.kind in kinds)])]
+
+
+def call(function: Callable[..., Any], /, *free: str, **arguments: Any) -> Call:
+    return Call(function, arguments, ("stream", *free))
+
+
+def method_of(made: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a function that calls a method, without arguments, of what these make."""
+
+    @functools.wraps(made)
+    def run(**fields: Any) -> Any:
+        return getattr(made(**fields), name)()
+
+    return run
+
 
 RULE_AND_REMEDY = re.compile(r"; .+\. .+\.$", re.DOTALL)
 PUBLIC = {*tmaasync.__all__, *ops.__all__}
@@ -119,668 +143,260 @@ def zeros(*shape: int, dtype: Any = np.float16) -> Any:
 
 
 A, IMAGES, HEADS = zeros(64, 64), zeros(2, 8, 8, 64), zeros(64, 4, 64)
-MAP = {
-    "address": 1 << 20,
-    "dtype": tmaasync.DataType.FLOAT16,
-    "shape": (64, 64),
-    "strides_bytes": (128,),
-    "box_shape": (8, 64),
-}
-COLUMNS = {
-    **MAP,
-    "shape": (2, 8, 8, 64),
-    "strides_bytes": (8192, 1024, 128),
-    "lower_corner": (-1, -1),
-    "upper_corner": (-1, -1),
-    "channels_per_pixel": 64,
-    "pixels_per_column": 64,
-}
-del COLUMNS["box_shape"]
+PLACE = {"address": 1 << 20, "dtype": tmaasync.DataType.FLOAT16}
+MAP = {**PLACE, "shape": (64, 64), "strides_bytes": (128,), "box_shape": (8, 64)}
+IMAGE_MAP = {**PLACE, "shape": (2, 8, 8, 64), "strides_bytes": (8192, 1024, 128)}
+CORNERS = {"lower_corner": (-1, -1), "upper_corner": (-1, -1)}
+COLUMNS = {**IMAGE_MAP, **CORNERS, "channels_per_pixel": 64, "pixels_per_column": 64}
 TILE = tmaasync.create_tma_tile(A, (8, 64))
 RAGGED = tmaasync.create_ragged_tensor_map(A, (8, 64), max_length=16)
 RAGGED_HEADS = tmaasync.create_ragged_tma_3d_tile(HEADS, 8, max_length=16)
+PATCHES = tmaasync.create_tma_tile_im2col(IMAGES, (64, 64), filter_shape=(3, 3), padding=1)
 COPIES = 'extern "C" __global__ void copies(const float* x) { __syncthreads(); }\n'
 KERNEL = Kernel(COPIES, "copies")
-PIPELINE = {"stages": 2, "tiles": {"a": TILE}}
-BARRIER = SharedMemBarrier()
+LINE = zeros(8, dtype=np.float32)
 
 
 @functools.cache
 def launch_trace() -> trace.Trace:
     with trace.record() as kept:
-        KERNEL(1, 32, (zeros(8, dtype=np.float32),))
+        KERNEL(1, 32, (LINE,))
     return kept.launches[0]
 
 
 PARAMS = wgmma.compute_a_descriptor_params((64, 64), "fp16", swizzle="128B")
 BYTES = zeros(128, 128, dtype=np.uint8)
-SCALES = zeros(128, 1, dtype=np.float32)
-Q = zeros(1, 16, 1, 64)
-PACKED = zeros(16, 1, 64)
+Q, PACKED, PAGES = zeros(1, 16, 1, 64), zeros(16, 1, 64), zeros(1, 64, 1, 64)
 STARTS = np.array([0, 16], np.int32)
-PAGES = zeros(1, 64, 1, 64)
+OFFSETS = np.array([8, 64])
+OPTIONS = {
+    "swizzle": "none",
+    "box_shape": (8, 64),
+    "l2_promotion": "none",
+    "oob_fill": "zero",
+    "interleave": "none",
+    "element_strides": (1, 1),
+}
+ADDRESSES = range(0, 128, 4)
+PROTOCOL = PipelineProtocol.standard(2, consumers=1, load_bytes=(8,))
 
 FACTORIES = {
-    "access": Call(ArrayAccess.from_array, {"array": A, "mode": "r"}),
-    "BulkTile": Call(BulkTile, {"array": A, "tile_bytes": 1024}),
-    "Pointer": Call(Pointer, {"array": A, "dtype": "fp16"}),
-    "StridedTensor": Call(StridedTensor, {"array": A}),
-    "TMATensorTileArray": Call(TMATensorTileArray, {"tiles": [TILE]}),
-    "tile": Call(
-        tmaasync.create_tma_tile,
-        {
-            "array": A,
-            "tile_shape": (8, 64),
-            "swizzle": "none",
-            "box_shape": (8, 64),
-            "l2_promotion": "none",
-            "oob_fill": "zero",
-            "interleave": "none",
-            "element_strides": (1, 1),
-            "dtype": "fp16",
-        },
+    "access": call(ArrayAccess.from_array, "argument", array=A, mode="r"),
+    "BulkTile": call(BulkTile, "allow_tail", array=A, tile_bytes=1024),
+    "Pointer": call(Pointer, array=A, dtype="fp16"),
+    "StridedTensor": call(StridedTensor, array=A),
+    "TMATensorTileArray": call(TMATensorTileArray, tiles=[TILE]),
+    "tile": call(tmaasync.create_tma_tile, array=A, tile_shape=(8, 64), dtype="fp16", **OPTIONS),
+    "template": call(
+        tmaasync.create_tma_tile_template, tile_shape=(8, 64), dtype="fp16", **OPTIONS
     ),
-    "template": Call(
-        tmaasync.create_tma_tile_template,
-        {
-            "tile_shape": (8, 64),
-            "dtype": "fp16",
-            "swizzle": "none",
-            "box_shape": (8, 64),
-            "l2_promotion": "none",
-            "oob_fill": "zero",
-            "interleave": "none",
-            "element_strides": (1, 1),
-        },
+    "bind": call(tmaasync.create_tma_tile_template((8, 64), "fp16").bind, array=A),
+    "rebind": call(TILE.rebind, array=A),
+    "operand": call(tmaasync.create_tensor_tile, array=A, tile_shape=(64, 64), swizzle="128B"),
+    "gather4": call(
+        tmaasync.create_tma_tile_gather4, array=A, tile_shape=(8, 64), swizzle="128B"
     ),
-    "bind": Call(tmaasync.create_tma_tile_template((8, 64), "fp16").bind, {"array": A}),
-    "rebind": Call(TILE.rebind, {"array": A}),
-    "operand": Call(
-        tmaasync.create_tensor_tile,
-        {
-            "array": A,
-            "tile_shape": (64, 64),
-            "swizzle": "128B",
-            "k_major_tma": True,
-            "dtype": "fp16",
-        },
+    "gather4_tile_bytes": call(
+        tmaasync.gather4_tile_bytes, tile_shape=(8, 64), dtype="fp16", swizzle="128B"
     ),
-    "gather4": Call(
-        tmaasync.create_tma_tile_gather4,
-        {
-            "array": A,
-            "tile_shape": (8, 64),
-            "swizzle": "128B",
-            "l2_promotion": "none",
-            "oob_fill": "zero",
-            "dtype": "fp16",
-        },
+    "split": call(
+        tmaasync.create_split_tma, array=HEADS, tile_shape=(8, 1, 64), swizzle="64B", fold_chunks=2
     ),
-    "gather4_tile_bytes": Call(
-        tmaasync.gather4_tile_bytes, {"tile_shape": (8, 64), "dtype": "fp16", "swizzle": "128B"}
+    "im2col": call(
+        tmaasync.create_tma_tile_im2col, array=IMAGES, tile_shape=(64, 64), filter_shape=(3, 3),
+        padding=1,
     ),
-    "split": Call(
-        tmaasync.create_split_tma,
-        {
-            "array": HEADS,
-            "tile_shape": (8, 1, 64),
-            "gmem_shape": (64, 4, 64),
-            "swizzle": "64B",
-            "fold_chunks": 2,
-            "row_major": False,
-            "l2_promotion": "none",
-            "oob_fill": "zero",
-            "dtype": "fp16",
-        },
+    "im2col corners": call(
+        tmaasync.create_tma_tile_im2col, array=IMAGES, tile_shape=(64, 64), filter_shape=(3, 3),
+        **CORNERS,
     ),
-    "im2col": Call(
-        tmaasync.create_tma_tile_im2col,
-        {
-            "array": IMAGES,
-            "tile_shape": (64, 64),
-            "filter_shape": (3, 3),
-            "stride": 1,
-            "dilation": 1,
-            "padding": 1,
-            "swizzle": "128B",
-            "box_shape": (64, 64),
-            "l2_promotion": "none",
-            "oob_fill": "zero",
-            "dtype": "fp16",
-        },
+    "ragged": call(
+        tmaasync.create_ragged_tensor_map, array=A, tile_shape=(8, 64), max_length=16
     ),
-    "im2col corners": Call(
-        tmaasync.create_tma_tile_im2col,
-        {
-            "array": IMAGES,
-            "tile_shape": (64, 64),
-            "filter_shape": (3, 3),
-            "lower_corner": (-1, -1),
-            "upper_corner": (-1, -1),
-        },
+    "ragged heads": call(
+        tmaasync.create_ragged_tma_3d_tile, array=HEADS, rows=8, columns=64, max_length=16
     ),
-    "ragged": Call(
-        tmaasync.create_ragged_tensor_map,
-        {
-            "array": A,
-            "tile_shape": (8, 64),
-            "max_length": 16,
-            "ragged_dim": 0,
-            "swizzle": "128B",
-            "box_shape": (8, 64),
-            "l2_promotion": "none",
-            "oob_fill": "zero",
-            "dtype": "fp16",
-        },
+    "plan_copy": call(
+        tmaasync.plan_copy, source=A, destination="shared", tile_shape=(8, 64), starts=(8, 0),
+        prefer="tma",
     ),
-    "ragged heads": Call(
-        tmaasync.create_ragged_tma_3d_tile,
-        {
-            "array": HEADS,
-            "rows": 8,
-            "columns": 64,
-            "chunk_columns": 64,
-            "max_length": 16,
-            "swizzle": "128B",
-            "l2_promotion": "none",
-            "oob_fill": "zero",
-            "dtype": "fp16",
-        },
+    "TensorMapSpec": call(method_of(TensorMapSpec, "encode"), **MAP),
+    "Im2colSpec": call(method_of(Im2colSpec, "encode"), **COLUMNS),
+    "explain": call(
+        lambda **fields: TensorMapSpec(**fields).explain(), *MAP, "swizzle", **MAP, swizzle="128B"
     ),
-    "plan_copy": Call(
-        tmaasync.plan_copy,
-        {
-            "source": A,
-            "destination": "shared",
-            "tile_shape": (8, 64),
-            "swizzle": "none",
-            "starts": (8, 0),
-            "shared_dtype": "fp16",
-            "eviction_policy": tmaasync.CachePolicy.EVICT_FIRST,
-            "coalesced_width": 8,
-            "disable_tma": False,
-            "prefer": "tma",
-            "cluster_mask": 0,
-        },
-    ),
-    "TensorMapSpec": Call(
-        lambda **fields: TensorMapSpec(**fields).encode(),
-        {
-            **MAP,
-            "element_strides": (1, 1),
-            "interleave": "none",
-            "swizzle": "none",
-            "l2_promotion": "none",
-            "oob_fill": "zero",
-        },
-    ),
-    "Im2colSpec": Call(
-        lambda **fields: Im2colSpec(**fields).encode(),
-        {
-            **COLUMNS,
-            "element_strides": (1, 1, 1, 1),
-            "interleave": "none",
-            "swizzle": "none",
-            "l2_promotion": "none",
-            "oob_fill": "zero",
-        },
-    ),
-    "explain": Call(
-        lambda **fields: TensorMapSpec(**fields).explain(),
-        {**MAP, "swizzle": "128B"},
-        free=(*MAP, "swizzle"),
-    ),
-    "RegisterSplit": Call(
-        RegisterSplit, {"producers": 1, "consumers": 2, "producer": 24, "consumer": 240}
-    ),
-    "RegisterSplit.fit": Call(RegisterSplit.fit, {"producers": 1, "consumers": 2, "producer": 24}),
-    "launch_registers": Call(launch_registers, {"threads": 384}),
-}
+    "RegisterSplit": call(RegisterSplit, producers=1, consumers=2, producer=24, consumer=240),
+    "RegisterSplit.fit": call(RegisterSplit.fit, producers=1, consumers=2, producer=24),
+    "launch_registers": call(launch_registers, threads=384),
+}  # fmt: skip
 
 KERNELS = {
-    "Kernel": Call(
-        Kernel,
-        {
-            "source": COPIES,
-            "name": "copies",
-            "types": {"Tile": TILE},
-            "constants": {"N": 1},
-            "include_dirs": (),
-            "options": (),
-            "arch": "sm_90a",
-            "debug": True,
-            "trace": True,
-            "budget_seconds": 1.0,
-        },
+    "Kernel": call(
+        Kernel, source=COPIES, name="copies", types={"Tile": TILE}, constants={"N": 1},
+        arch="sm_90a",
     ),
-    "types": Call(lambda types: Kernel(COPIES, "copies", types={"Tile": types}), {"types": TILE}),
-    "constants": Call(
-        lambda constants: Kernel(COPIES, "copies", constants={"N": constants}), {"constants": 1}
+    "types": call(lambda types: Kernel(COPIES, "copies", types={"Tile": types}), types=TILE),
+    "constants": call(
+        lambda constants: Kernel(COPIES, "copies", constants={"N": constants}), constants=1
     ),
-    "launch": Call(
-        KERNEL,
-        {
-            "grid": 1,
-            "block": 32,
-            "args": (zeros(8, dtype=np.float32),),
-            "cluster": 1,
-            "shared_mem": 0,
-            "pdl": False,
-            "stream": None,
-        },
-        free=("stream",),
+    "launch": call(KERNEL, grid=1, block=32, args=(LINE,)),
+    "argument": call(lambda args: KERNEL(1, 32, (args,)), args=LINE),
+    "scheduled": call(method_of(emulate.scheduled, "__enter__"), policy="random", seed=1),
+    "record": call(method_of(trace.record, "__enter__"), notes_per_warp=1024),
+    "compile": call(KERNEL.compile, arch=None),
+    "plot": call(
+        trace.plot, *(["path"] if find_spec("matplotlib") is None else []), trace=launch_trace
     ),
-    "argument": Call(lambda args: KERNEL(1, 32, (args,)), {"args": zeros(8, dtype=np.float32)}),
-    "scheduled": Call(
-        lambda **schedule: emulate.scheduled(**schedule).__enter__(),
-        {
-            "policy": "random",
-            "seed": 1,
-            "workers": 1,
-            "budget_seconds": 1.0,
-            "max_threads": 1 << 20,
-            "races": False,
-        },
+    "find_lanes": call(
+        lambda trace, block, alike: find_lanes(trace, block=block, alike=alike),
+        trace=launch_trace, block=0, alike=True,
     ),
-    "record": Call(lambda **options: trace.record(**options).__enter__(), {"notes_per_warp": 1024}),
-    "compile": Call(KERNEL.compile, {"arch": None}),
-    "plot": Call(
-        trace.plot,
-        {
-            "trace": launch_trace,
-            "path": None,
-            "block": 0,
-            "between": (0, 5),
-            "dark": False,
-            "width": 16,
-        },
-        free=("path",) if find_spec("matplotlib") is None else (),
-    ),
-    "find_lanes": Call(trace.find_lanes, {"trace": launch_trace, "block": 0, "alike": True}),
-    "find_pipelines": Call(trace.find_pipelines, {"trace": launch_trace, "block": 0}),
-    "to_json": Call(lambda blocks: launch_trace().to_json(blocks=blocks), {"blocks": 1}),
-    "EventKind": Call(trace.EventKind.of, {"kind": "arrive"}),
-}
+    "find_pipelines": call(trace.find_pipelines, trace=launch_trace, block=0),
+    "to_json": call(lambda blocks: launch_trace().to_json(blocks=blocks), blocks=1),
+    "EventKind": call(trace.EventKind.of, kind="arrive"),
+}  # fmt: skip
 
 PROTOCOLS = {
-    "Pipeline": Call(
-        Pipeline,
-        {
-            **PIPELINE,
-            "consumers": 2,
-            "cluster_size": 1,
-            "producer_threads": 1,
-            "side": {},
-            "extra_bytes": 0,
-        },
-    ),
-    "StoreRing": Call(Pipeline, {**PIPELINE, "loads_ahead": 1}),
-    "Pipeline.fit": Call(
-        Pipeline.fit,
-        {
-            "max_stages": 3,
-            "tiles": {"a": TILE},
-            "consumers": 2,
-            "cluster_size": 1,
-            "extra_bytes": 0,
-        },
-    ),
-    "PipelineState": Call(PipelineState, {"stages": 2, "index": 0, "phase": 0, "count": 0}),
-    "for_producer": Call(PipelineState.for_producer, {"stages": 2}),
-    "for_consumer": Call(PipelineState.for_consumer, {"stages": 2}),
-    "advance": Call(PipelineState(2).advance, {"stages": 2}),
-    "PipelineProtocol": Call(
+    "Pipeline": call(Pipeline, stages=2, tiles={"a": TILE}, consumers=2),
+    "StoreRing": call(Pipeline, stages=2, tiles={"a": TILE}, loads_ahead=1),
+    "Pipeline.fit": call(Pipeline.fit, max_stages=3, tiles={"a": TILE}),
+    "PipelineState": call(PipelineState, stages=2),
+    "for_producer": call(PipelineState.for_producer, stages=2),
+    "for_consumer": call(PipelineState.for_consumer, stages=2),
+    "advance": call(PipelineState(2).advance, stages=2),
+    "PipelineProtocol": call(
         lambda **fields: find_fault(PipelineProtocol(**fields), 1000),
-        {
-            "stages": 2,
-            "consumers": 1,
-            "load_bytes": (8,),
-            "expected_bytes": 8,
-            "empty_arrivals": 1,
-            "full_arrivals": 1,
-            "producers": 1,
-            "producer": ("wait", "expect_bytes", "load"),
-            "consumer": ("wait", "read", "arrive"),
-            "producer_phase": 1,
-            "consumer_phase": 0,
-            "consumers_pre_arrive": False,
-            "reads_in_flight": 0,
-            "release_lag": 0,
-        },
+        **dataclasses.asdict(PROTOCOL),
     ),
-    "standard": Call(PipelineProtocol.standard, {"stages": 2, "consumers": 1, "load_bytes": (8,)}),
-    "find_fault": Call(
-        find_fault,
-        {
-            "protocol": PipelineProtocol.standard(2, consumers=1, load_bytes=(8,)),
-            "max_stage_states": 1000,
-        },
-    ),
-    "SharedMemBarrier": Call(SharedMemBarrier, {"count": 1}),
-    "init": Call(lambda count: SharedMemBarrier(None).init(count), {"count": 1}),
-    "arrive": Call(lambda count: SharedMemBarrier(4).arrive(count), {"count": 1}),
-    "expect_bytes": Call(lambda size: SharedMemBarrier(4).expect_bytes(size), {"size": 1}),
-    "expect_tx": Call(lambda size: SharedMemBarrier(4).expect_tx(size), {"size": 1}),
-    "complete_tx": Call(lambda size: SharedMemBarrier(4).complete_tx(size), {"size": 0}),
-    "wait": Call(lambda phase: SharedMemBarrier(1).try_wait(phase), {"phase": 0}),
+    "standard": call(PipelineProtocol.standard, stages=2, consumers=1, load_bytes=(8,)),
+    "find_fault": call(find_fault, protocol=PROTOCOL, max_stage_states=1000),
+    "SharedMemBarrier": call(SharedMemBarrier, "name", count=1),
+    "init": call(lambda count: SharedMemBarrier(None).init(count), count=1),
+    "arrive": call(lambda count: SharedMemBarrier(4).arrive(count), count=1),
+    "expect_bytes": call(lambda size: SharedMemBarrier(4).expect_bytes(size), size=1),
+    "expect_tx": call(lambda size: SharedMemBarrier(4).expect_tx(size), size=1),
+    "complete_tx": call(lambda size: SharedMemBarrier(4).complete_tx(size), size=0),
+    "wait": call(lambda phase: SharedMemBarrier(1).try_wait(phase), phase=0),
 }
 
 LAYOUTS = {
-    "load_coordinates": Call(RAGGED.load_coordinates, {"start": 8, "length": 8, "at": (0, 0)}),
-    "store_coordinates": Call(RAGGED.store_coordinates, {"start": 8, "length": 8, "at": (0, 0)}),
-    "work_list": Call(RAGGED.work_list, {"lengths": (3, 5)}),
-    "work_list of cu_seqlens": Call(RAGGED.work_list, {"cu_seqlens": (0, 3, 5)}),
-    "load of heads": Call(
-        RAGGED_HEADS.load_coordinates, {"start": 0, "length": 8, "row": 0, "head": 1, "column": 0}
+    "load_coordinates": call(RAGGED.load_coordinates, start=8, length=8, at=(0, 0)),
+    "store_coordinates": call(RAGGED.store_coordinates, start=8, length=8, at=(0, 0)),
+    "work_list": call(lambda lengths: RAGGED.work_list(lengths), lengths=(3, 5)),
+    "work_list of cu_seqlens": call(
+        lambda cu_seqlens: RAGGED.work_list(cu_seqlens=cu_seqlens), cu_seqlens=(0, 3, 5)
     ),
-    "im2col coordinates": Call(
-        tmaasync.create_tma_tile_im2col(
-            IMAGES, (64, 64), filter_shape=(3, 3), padding=1
-        ).load_coordinates,
-        {"row": 0, "column": 0},
+    "load of heads": call(
+        RAGGED_HEADS.load_coordinates, start=0, length=8, row=0, head=1, column=0
     ),
-    "bank_conflicts": Call(
-        swizzle.bank_conflicts, {"addresses_bytes": range(0, 128, 4), "access_bytes": 4}
+    "im2col coordinates": call(PATCHES.load_coordinates, row=0, column=0),
+    "bank_conflicts": call(swizzle.bank_conflicts, addresses_bytes=ADDRESSES, access_bytes=4),
+    "bank_words": call(swizzle.bank_words, addresses_bytes=ADDRESSES, access_bytes=4),
+    "linear_offset": call(swizzle.linear_offset, shared_offset_bytes=16, swizzle="128B"),
+    "shared_offset": call(swizzle.shared_offset, offset_bytes=16, swizzle="128B"),
+    "tile_offset": call(
+        swizzle.tile_offset, index=(1, 2), tile_shape=(8, 64), box_shape=(8, 64), itemsize=2,
+        swizzle="128B",
     ),
-    "bank_words": Call(
-        swizzle.bank_words, {"addresses_bytes": range(0, 128, 4), "access_bytes": 4}
+    "render": call(
+        swizzle.render, tile_shape=(8, 64), box_shape=(8, 64), itemsize=2, swizzle="128B"
     ),
-    "linear_offset": Call(swizzle.linear_offset, {"shared_offset_bytes": 16, "swizzle": "128B"}),
-    "shared_offset": Call(swizzle.shared_offset, {"offset_bytes": 16, "swizzle": "128B"}),
-    "tile_offset": Call(
-        swizzle.tile_offset,
-        {
-            "index": (1, 2),
-            "tile_shape": (8, 64),
-            "box_shape": (8, 64),
-            "itemsize": 2,
-            "swizzle": "128B",
-        },
+    "MatrixDescriptor": call(
+        method_of(wgmma.MatrixDescriptor, "encode"), address=1024, leading_bytes=16,
+        stride_bytes=1024, swizzle="128B",
     ),
-    "render": Call(
-        swizzle.render,
-        {"tile_shape": (8, 64), "box_shape": (8, 64), "itemsize": 2, "swizzle": "128B", "lines": 2},
+    "SwizzleMode": call(wgmma.SwizzleMode.from_swizzle, swizzle="128B"),
+    "start_bytes": call(PARAMS.start_bytes, step=0, first=0),
+    "descriptor": call(PARAMS.descriptor, address=1024, step=0, first=0),
+    "WgmmaPlan": call(wgmma.WgmmaPlan, m=64, n=64, k=64, form=wgmma.mma_form("bf16")),
+    "a_fragment": call(wgmma.a_fragment, dtype="bf16"),
+    "accumulator_fragment": call(wgmma.accumulator_fragment, columns=64),
+    "a_descriptor": call(
+        wgmma.compute_a_descriptor_params, shape=(64, 64), dtype="fp16", swizzle="128B"
     ),
-    "MatrixDescriptor": Call(
-        lambda **fields: wgmma.MatrixDescriptor(**fields).encode(),
-        {"address": 1024, "leading_bytes": 16, "stride_bytes": 1024, "swizzle": "128B"},
+    "b_descriptor": call(
+        wgmma.compute_b_descriptor_params, shape=(64, 64), dtype="fp16", swizzle="128B"
     ),
-    "SwizzleMode": Call(wgmma.SwizzleMode.from_swizzle, {"swizzle": "128B"}),
-    "start_bytes": Call(PARAMS.start_bytes, {"step": 0, "first": 0}),
-    "descriptor": Call(PARAMS.descriptor, {"address": 1024, "step": 0, "first": 0}),
-    "WgmmaPlan": Call(
-        wgmma.WgmmaPlan,
-        {
-            "m": 64,
-            "n": 64,
-            "k": 64,
-            "form": wgmma.mma_form("bf16"),
-            "warpgroups_m": 1,
-            "warpgroups_n": 1,
-            "a_in_registers": False,
-            "a_is_k_major": True,
-            "b_is_k_major": True,
-        },
+    "increase_descriptor_offset": call(
+        wgmma.increase_descriptor_offset, descriptor=1 << 62, offset_bytes=16
     ),
-    "a_fragment": Call(wgmma.a_fragment, {"dtype": "bf16"}),
-    "accumulator_fragment": Call(wgmma.accumulator_fragment, {"columns": 64}),
-    "a_descriptor": Call(
-        wgmma.compute_a_descriptor_params,
-        {
-            "shape": (64, 64),
-            "dtype": "fp16",
-            "swizzle": "128B",
-            "is_k_major": True,
-            "m": slice(None),
-            "k": slice(None),
-        },
+    "instruction_n": call(
+        wgmma.instruction_n, columns=64, form=wgmma.mma_form("bf16"), panel=8
     ),
-    "b_descriptor": Call(
-        wgmma.compute_b_descriptor_params,
-        {
-            "shape": (64, 64),
-            "dtype": "fp16",
-            "swizzle": "128B",
-            "is_k_major": True,
-            "n": slice(None),
-            "k": slice(None),
-            "columns": 64,
-        },
-    ),
-    "increase_descriptor_offset": Call(
-        wgmma.increase_descriptor_offset, {"descriptor": 1 << 62, "offset_bytes": 16}
-    ),
-    "instruction_n": Call(
-        wgmma.instruction_n, {"columns": 64, "form": wgmma.mma_form("bf16"), "panel": 8}
-    ),
-    "mma_form": Call(wgmma.mma_form, {"a": "bf16", "b": "bf16", "accumulator": "fp32"}),
-    "registers": Call(wgmma.mma_form("bf16").registers, {"n": 64}),
-    "instruction": Call(wgmma.mma_form("bf16").instruction, {"n": 64}),
-}
+    "mma_form": call(wgmma.mma_form, a="bf16"),
+    "registers": call(wgmma.mma_form("bf16").registers, n=64),
+    "instruction": call(wgmma.mma_form("bf16").instruction, n=64),
+}  # fmt: skip
 
+LISTS: Any = {name: [zeros(64, 64)] for name in ("arrays", "a", "b", "out")}
+REDUCED: Any = {"arrays": LISTS["arrays"], "out": LISTS["out"]}
+MULTIPLIED: Any = {name: LISTS[name] for name in ("a", "b", "out")}
+SEQUENCES: Any = {
+    "cu_seqlens_q": STARTS,
+    "cu_seqlens_k": STARTS,
+    "max_seqlen_q": 16,
+    "max_seqlen_k": 16,
+    "check": True,
+}
 OPERATIONS = {
-    "copy": Call(
-        ops.copy, {"source": A, "target": zeros(64, 64), "stream": None}, free=("stream",)
+    "copy": call(ops.copy, source=A, target=zeros(64, 64)),
+    "matmul": call(
+        ops.matmul, a=A, b=A, c=A, alpha=1.0, beta=1.0, bias=zeros(64), activation="relu",
+        out=zeros(64, 64),
     ),
-    "matmul": Call(
-        ops.matmul,
-        {
-            "a": A,
-            "b": A,
-            "alpha": 1.0,
-            "c": A,
-            "beta": 1.0,
-            "bias": zeros(64),
-            "activation": "relu",
-            "scale_a": None,
-            "scale_b": None,
-            "out": zeros(64, 64),
-            "dtype": "fp16",
-            "precision": None,
-            "a_dtype": "fp16",
-            "b_dtype": "fp16",
-            "stream": None,
-        },
-        free=("stream",),
+    "grouped_matmul": call(ops.grouped_matmul, a=A, b=zeros(2, 64, 64), offsets=OFFSETS),
+    "k_grouped_matmul": call(ops.k_grouped_matmul, a=A, b=A, offsets=OFFSETS),
+    "all_gather": call(ops.all_gather, **REDUCED),
+    "reduce_scatter": call(ops.reduce_scatter, **REDUCED),
+    "all_reduce": call(ops.all_reduce, **REDUCED),
+    "all_gather_matmul": call(ops.all_gather_matmul, **MULTIPLIED),
+    "matmul_all_reduce": call(ops.matmul_all_reduce, **MULTIPLIED),
+    "matmul_reduce_scatter": call(ops.matmul_reduce_scatter, **MULTIPLIED),
+    "scaled_matmul": call(
+        ops.scaled_matmul, a=BYTES, b=BYTES, scale_a=zeros(128, 1, dtype=np.float32),
+        scale_b=zeros(1, 1, dtype=np.float32), a_dtype="e4m3", b_dtype="e4m3",
     ),
-    "grouped_matmul": Call(
-        ops.grouped_matmul,
-        {
-            "a": A,
-            "b": zeros(2, 64, 64),
-            "offsets": np.array([8, 64]),
-            "out": zeros(64, 64),
-            "dtype": "fp16",
-        },
+    "conv2d": call(ops.conv2d, images=IMAGES, filters=zeros(64, 3, 3, 64), padding=1),
+    "attention": call(ops.attention, q=Q, k=Q, v=Q, out=zeros(1, 16, 1, 64)),
+    "varlen_attention": call(
+        ops.varlen_attention, "page_table", q=PACKED, k=PACKED, v=PACKED, out=zeros(16, 1, 64),
+        **SEQUENCES,
     ),
-    "k_grouped_matmul": Call(
-        ops.k_grouped_matmul,
-        {
-            "a": A,
-            "b": A,
-            "offsets": np.array([8, 64]),
-            "out": zeros(2, 64, 64),
-            "dtype": "fp16",
-        },
+    "attention_backward": call(
+        ops.attention_backward, **dict.fromkeys(("dout", "q", "k", "v", "out"), Q),
+        lse=zeros(1, 1, 16, dtype=np.float32),
     ),
-    "all_gather": Call(
-        ops.all_gather,
-        {"arrays": [zeros(64, 64)], "out": [zeros(64, 64)], "streams": [None]},
+    "varlen_attention_backward": call(
+        ops.varlen_attention_backward, **dict.fromkeys(("dout", "q", "k", "v", "out"), PACKED),
+        lse=zeros(1, 16, dtype=np.float32), **SEQUENCES,
     ),
-    "reduce_scatter": Call(
-        ops.reduce_scatter,
-        {"arrays": [zeros(64, 64)], "out": [zeros(64, 64)], "streams": [None]},
-    ),
-    "all_reduce": Call(
-        ops.all_reduce,
-        {"arrays": [zeros(64, 64)], "out": [zeros(64, 64)], "streams": [None]},
-    ),
-    "all_gather_matmul": Call(
-        ops.all_gather_matmul,
-        {
-            "a": [zeros(64, 64)],
-            "b": [zeros(64, 64)],
-            "out": [zeros(64, 64)],
-            "streams": [None],
-        },
-    ),
-    "matmul_all_reduce": Call(
-        ops.matmul_all_reduce,
-        {
-            "a": [zeros(64, 64)],
-            "b": [zeros(64, 64)],
-            "out": [zeros(64, 64)],
-            "streams": [None],
-        },
-    ),
-    "matmul_reduce_scatter": Call(
-        ops.matmul_reduce_scatter,
-        {
-            "a": [zeros(64, 64)],
-            "b": [zeros(64, 64)],
-            "out": [zeros(64, 64)],
-            "streams": [None],
-        },
-    ),
-    "scaled_matmul": Call(
-        ops.scaled_matmul,
-        {
-            "a": BYTES,
-            "b": BYTES,
-            "scale_a": SCALES,
-            "scale_b": np.zeros((1, 1), np.float32),
-            "out": zeros(128, 128, dtype=ml_dtypes.bfloat16),
-            "dtype": "bf16",
-            "a_dtype": "e4m3",
-            "b_dtype": "e4m3",
-        },
-    ),
-    "conv2d": Call(
-        ops.conv2d,
-        {
-            "images": IMAGES,
-            "filters": zeros(64, 3, 3, 64),
-            "bias": zeros(64),
-            "stride": 1,
-            "padding": 1,
-            "dilation": 1,
-            "activation": "relu",
-            "out": zeros(2, 8, 8, 64),
-            "dtype": "fp16",
-        },
-    ),
-    "attention": Call(
-        ops.attention,
-        {
-            "q": Q,
-            "k": Q,
-            "v": Q,
-            "causal": True,
-            "scale": 0.5,
-            "window": (3, 3),
-            "softcap": 5.0,
-            "return_lse": True,
-            "scales": None,
-            "dtype": "fp16",
-            "out": zeros(1, 16, 1, 64),
-        },
-    ),
-    "varlen_attention": Call(
-        ops.varlen_attention,
-        {
-            "q": PACKED,
-            "k": PACKED,
-            "v": PACKED,
-            "cu_seqlens_q": STARTS,
-            "cu_seqlens_k": STARTS,
-            "max_seqlen_q": 16,
-            "max_seqlen_k": 16,
-            "causal": True,
-            "scale": 0.5,
-            "window": None,
-            "softcap": 5.0,
-            "return_lse": True,
-            "out": zeros(16, 1, 64),
-            "check": True,
-        },
-    ),
-    "attention_backward": Call(
-        ops.attention_backward,
-        {
-            **dict.fromkeys(("dout", "q", "k", "v", "out"), Q),
-            "lse": np.zeros((1, 1, 16), np.float32),
-            "causal": True,
-            "scale": 0.5,
-            "window": (3, 3),
-            "softcap": 5.0,
-            "deterministic": True,
-            **{name: zeros(1, 16, 1, 64) for name in ("dq", "dk", "dv")},
-        },
-    ),
-    "varlen_attention_backward": Call(
-        ops.varlen_attention_backward,
-        {
-            **dict.fromkeys(("dout", "q", "k", "v", "out"), PACKED),
-            "lse": np.zeros((1, 16), np.float32),
-            "cu_seqlens_q": STARTS,
-            "cu_seqlens_k": STARTS,
-            "max_seqlen_q": 16,
-            "max_seqlen_k": 16,
-            "causal": True,
-            "scale": 0.5,
-            "window": None,
-            "softcap": 5.0,
-            "deterministic": True,
-            "check": True,
-            **{name: zeros(16, 1, 64) for name in ("dq", "dk", "dv")},
-        },
-    ),
-    "page_table": Call(
+    "page_table": call(
         lambda page_table: ops.varlen_attention(
             PACKED, PAGES, PAGES, STARTS, STARTS, 16, 16, page_table=page_table, check=True
         ),
-        {"page_table": np.zeros((1, 1), np.int32)},
+        page_table=np.zeros((1, 1), np.int32),
     ),
-    "ragged_store": Call(
-        ops.ragged_store,
-        {
-            "padded": zeros(2, 8, 64),
-            "lengths": (3, 5),
-            "out": zeros(8, 64),
-            "check": True,
-            "stream": None,
-        },
-        free=("stream",),
+    "ragged_store": call(
+        ops.ragged_store, padded=zeros(2, 8, 64), lengths=(3, 5), out=zeros(8, 64)
     ),
-    "reduce_add": Call(
-        ops.reduce_add,
-        {"target": zeros(8, 64), "source": zeros(8, 64), "stream": None},
-        ("stream",),
+    "reduce_add": call(ops.reduce_add, target=zeros(8, 64), source=zeros(8, 64)),
+    "ragged_load": call(
+        ops.ragged_load, packed=zeros(8, 64), lengths=(3, 5), out=zeros(2, 8, 64), max_length=8
     ),
-    "ragged_load": Call(
-        ops.ragged_load,
-        {
-            "packed": zeros(8, 64),
-            "lengths": (3, 5),
-            "out": zeros(2, 8, 64),
-            "max_length": 8,
-            "check": True,
-        },
-    ),
-}
+}  # fmt: skip
 
 CALLS = {**FACTORIES, **KERNELS, **PROTOCOLS, **LAYOUTS, **OPERATIONS}
 
 
-def refusals(call: Call, parameter: str) -> Iterator[tuple[Any, TMAError | None]]:
+def refusals(legal: Call, parameter: str) -> Iterator[tuple[Any, TMAError | None]]:
     """Yield each wrong value with the error that it raises, or None if it is taken."""
     # An operation accepts these values, and another kernel would be compiled for each.
-    right = (None, True, False) if call in OPERATIONS.values() else ()
+    right = (None, True, False) if legal in OPERATIONS.values() else ()
     for value in WRONG:
         if any(value is one for one in right):
             continue
         try:
-            call.run(**{parameter: value})
+            legal.run(**{parameter: value})
         except TMAError as error:
             yield value, error
         else:
@@ -797,9 +413,9 @@ def test_the_call_that_is_varied_is_legal(name: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CALLS)
 def test_a_wrong_argument_raises_an_error_of_the_package_and_no_other(name: str) -> None:
-    call = CALLS[name]
-    for parameter in call.arguments:
-        for value, error in refusals(call, parameter):
+    legal = CALLS[name]
+    for parameter in legal.names:
+        for value, error in refusals(legal, parameter):
             if isinstance(error, ArgumentError | ArrayTypeError):
                 assert RULE_AND_REMEDY.search(str(error)), f"{parameter}={value!r}: {error}"
 
@@ -807,15 +423,15 @@ def test_a_wrong_argument_raises_an_error_of_the_package_and_no_other(name: str)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CALLS)
 def test_an_object_of_no_kind_is_refused_under_the_name_of_its_argument(name: str) -> None:
-    call = CALLS[name]
-    for parameter in {*call.arguments} - {*call.free}:
+    legal = CALLS[name]
+    for parameter in {*legal.names} - {*legal.free}:
         with pytest.raises(TMAError) as caught:
-            call.run(**{parameter: Other()})
+            legal.run(**{parameter: Other()})
         assert parameter in str(caught.value)
 
 
 def test_every_public_function_is_varied() -> None:
-    varied = {call.function for call in CALLS.values()}
+    varied = {it.function for it in CALLS.values()}
     public = (*vars(tmaasync).items(), *vars(ops).items())
     functions = {name: it for name, it in public if name.islower() and inspect.isfunction(it)}
 
