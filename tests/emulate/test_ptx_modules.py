@@ -227,7 +227,7 @@ def test_a_tensor_descriptor_becomes_a_map_with_sizes_and_strides() -> None:
 @pytest.mark.parametrize("problem", OF_CUDA, ids=lambda problem: problem.name)
 def test_the_ptx_of_a_cuda_kernel_equals_numpy(problem: Any) -> None:
     """TMA, mbarriers, clusters, and wgmma whose accumulators NVVM numbers in any order."""
-    kernel = Kernel(assemble(source_of(problem.text), "sm_90a").ptx, problem.kernel_name)
+    kernel = Kernel(assemble(source_of(problem.text), "sm_90a").ptx, problem.name)
     for races in (False, True):
         with emulate.scheduled(races=races):
             assert problem.error(kernel, np.copy, np.asarray) < problem.tolerance

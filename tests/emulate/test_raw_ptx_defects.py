@@ -60,39 +60,6 @@ DEFECTS = (
          Edit('"setp.lt.s32 inside, %3, %4;\\n\\t"', '"setp.le.s32 inside, %3, %4;\\n\\t"'), FAULT,
          "@inside st.global.v2.f32", r"out\[250\]\[\d+\], \d+ bytes after the end of out"),
     ),
-    *_of(
-        "attention_full",
-        ("fewer bytes of V expected",
-         Edit("mbar_arrive_expect_tx(&shared.v_full[i], KV_BYTES);",
-              "mbar_arrive_expect_tx(&shared.v_full[i], KV_BYTES / 2);"), DEADLOCK,
-         "mbar_wait(&shared.v_full[v_at.index]", "8192 bytes more than expected arrived"),
-        ("V not released",
-         without("if (is_releasing) mbar_arrive(&shared.v_empty[v_at.index]);", nth=1), DEADLOCK,
-         "mbar_wait(&shared.v_empty[i]", "phase 0: 8 arrivals and 0 bytes are missing"),
-        ("K released before it is read",
-         Edit("warpgroup_wait<0>(); if (is_releasing) mbar_arrive(&shared.k_empty[k_at.index]);",
-              "if (is_releasing) mbar_arrive(&shared.k_empty[k_at.index]); warpgroup_wait<0>();"),
-         RACE, "wgmma_m64n128k16_ss(s, a", "wgmma may still be reading the stage"),
-        ("scores used in flight", Edit("warpgroup_wait<1>();", "warpgroup_wait<2>();"), RACE,
-         "wgmma_m64n128k16_ss(s, a", "registers are used before wgmma has finished"),
-        ("no wgmma.fence after the registers of P change", without("warpgroup_arrive();", nth=2),
-         RACE, "wgmma_m64n64k16_rs(", "registers that the thread may still be writing"),
-        ("no proxy fence before O is stored",
-         without('asm volatile("fence.proxy.async.shared::cta;" ::: "memory");'), RACE,
-         "stmatrix.sync.aligned", "was not made visible to TMA"),
-        ("O reused while it is stored",
-         without('if (is_storing) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");'),
-         RACE, "tma_store_3d(map_o", "the store may still be reading its buffer"),
-        ("the last store not waited for",
-         without('if (threadIdx.x % 128 == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: '
-                 '"memory");'), FAULT, "tma_store_3d(map_o", "wait_group"),
-        ("Q overwritten", without("mbar_wait(&shared.q_empty, q_phase ^ 1);"), RACE,
-         "tma_load_3d(shared.q, map_q", "wgmma"),
-        ("more registers than the SM has",
-         Edit('"setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(24)',
-              '"setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(56)'), FAULT, "setmaxnreg.inc",
-         "Claim at most 224"),
-    ),
 )  # fmt: skip
 
 
@@ -107,7 +74,7 @@ def error_with(defect: Defect) -> tuple[Any, float]:
     """Return the problem of the defect's kernel, and its error; each kernel is built once."""
     problem = next(problem for problem in KERNELS if problem.name == defect.kernel)
     every = tuple(one for one in (*DEFECTS, RELEASED) if one.kernel == defect.kernel)
-    kernel = choices(problem.text, every).kernel(defect, problem.kernel_name, {}, {})
+    kernel = choices(problem.text, every).kernel(defect, problem.name, {}, {})
     with emulate.scheduled("random", seed=0, races=True):
         return problem, problem.error(kernel, np.copy, np.asarray)
 
