@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 from typing import Any
 
 import numpy as np
 import pytest
 from parity.test_tiles import COMBINE
 
-from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, ReduceOp, emulate
+from tmaasync import Kernel, ReduceOp, emulate
 
-# One build for all defects: each is a value of `defect`.
 PUSH = """
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
-
-// In the order of PUSH_DEFECTS.
-enum Defect {
-    kNone, kNoFence, kFencedBefore, kNoMeeting, kNoAcknowledgement, kRelaxedWait, kNotExpected,
-    kOpenedAlone, kLeavesAtOnce, kOddSize
-};
 
 constexpr int kStages = 2, kThreads = 64;
 using State = PipelineState<kStages>;
@@ -36,7 +28,7 @@ struct SharedMemory {
 };
 extern "C" __device__ const int ring_shared_bytes = sizeof(SharedMemory);
 
-__device__ void open(SharedMemory& shared, Defect defect) {
+__device__ void open(SharedMemory& shared) {
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < kStages; ++stage) {
             shared.full[stage].init(1);
@@ -45,55 +37,40 @@ __device__ void open(SharedMemory& shared, Defect defect) {
         fence_barrier_init();
     }
     // No CTA may reach into a peer whose barriers are not there yet.
-    if (defect == kOpenedAlone) {
-        __syncthreads();
-    } else {
-        cluster_sync();
-    }
+    cluster_sync();
 }
 
 // Every writer fences, then all meet, then one pushes.
-__device__ void push(SharedMemory& shared, u32 stage, u32 value, u32 right, Defect defect) {
-    if (defect == kFencedBefore) fence_async_view_proxy();
+__device__ void push(SharedMemory& shared, u32 stage, u32 value, u32 right) {
     shared.outbox[stage][threadIdx.x] = value;
-    if (defect != kNoFence && defect != kFencedBefore) fence_async_view_proxy();
-    if (defect != kNoMeeting) __syncthreads();
+    fence_async_view_proxy();
+    __syncthreads();
     if (threadIdx.x != 0) return;
-    const u32 bytes = sizeof(shared.outbox[stage]) - (defect == kOddSize ? 8 : 0);
+    const u32 bytes = sizeof(shared.outbox[stage]);
     auto& full = shared.full[stage];
-    if (defect == kNotExpected) {
-        full.arrive_cluster(right);
-    } else {
-        full.arrive_and_expect_bytes(bytes, right);
-    }
+    full.arrive_and_expect_bytes(bytes, right);
     tma_store_cluster(shared.inbox[stage], full, shared.outbox[stage], bytes, right);
 }
 
 // Each thread hands its value to the same thread of the CTA to its right, again and again.
-extern "C" __global__ void ring(u32* values, int turns, Defect defect) {
+extern "C" __global__ void ring(u32* values, int turns) {
     auto& shared = dynamic_shared<SharedMemory>();
     const u32 rank = block_rank_in_cluster(), ctas = blocks_in_cluster();
     const u32 right = (rank + 1) % ctas, left = (rank + ctas - 1) % ctas;
     u32 value = values[rank * kThreads + threadIdx.x];
-    open(shared, defect);
+    open(shared);
     auto out = State::for_producer();
     auto in = State::for_consumer();
     for (int turn = 0; turn < turns; ++turn, out.step(), in.step()) {
-        if (defect != kNoAcknowledgement) {
-            shared.taken[out.index].wait_acquire<Scope::kCluster>(out.phase);
-        }
-        push(shared, out.index, 3 * value + rank, right, defect);
-        if (defect == kRelaxedWait) {
-            shared.full[in.index].wait_relaxed<Scope::kCluster>(in.phase);
-        } else {
-            shared.full[in.index].wait_acquire<Scope::kCluster>(in.phase);
-        }
+        shared.taken[out.index].wait_acquire<Scope::kCluster>(out.phase);
+        push(shared, out.index, 3 * value + rank, right);
+        shared.full[in.index].wait_acquire<Scope::kCluster>(in.phase);
         value = shared.inbox[in.index][threadIdx.x];
         shared.taken[in.index].arrive_cluster(left);
     }
     values[rank * kThreads + threadIdx.x] = value;
     // A peer may still arrive here, and TMA may still read what we pushed.
-    if (defect != kLeavesAtOnce) cluster_sync();
+    cluster_sync();
 }
 """
 
@@ -115,11 +92,11 @@ def handed_on(values: Any, turns: int) -> Any:
     return values
 
 
-def pushed(backend: Any, ctas: int, turns: int, defect: int = 0) -> tuple[Any, Any]:
+def pushed(backend: Any, ctas: int, turns: int) -> tuple[Any, Any]:
     """What the ring left, and what it should have."""
     values = np.random.default_rng(ctas).integers(0, 2**32, (ctas, 64), np.uint32)
     given = backend.array(values)
-    _ring()(ctas, 64, (given, turns, defect), cluster=ctas)
+    _ring()(ctas, 64, (given, turns), cluster=ctas)
     return backend.host(given), handed_on(values, turns)
 
 
@@ -140,24 +117,6 @@ class _Host:
 
 
 SEEDED: tuple[Any, ...] = ("random", "adversarial")
-ORDERS: tuple[tuple[Any, int], ...] = (("round_robin", 0), ("random", 0), ("adversarial", 0))
-PROXY = "fence_async_view_proxy"
-PUSH_DEFECTS: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
-    ("none", (), ""),
-    ("no proxy fence", (EmulatedRace,), PROXY),
-    ("fenced before the write", (EmulatedRace,), PROXY),
-    (
-        "no meeting of the writers",
-        (EmulatedRace, EmulatedFault),
-        r"a race on outbox|\(outbox.*\), which nothing has written",
-    ),
-    ("no acknowledgement", (EmulatedRace, EmulatedFault, EmulatedDeadlock), ""),
-    ("a relaxed wait", (EmulatedRace,), "a race on inbox|no barrier orders"),
-    ("bytes never expected", (EmulatedRace, EmulatedFault, EmulatedDeadlock), ""),
-    ("opened alone", (EmulatedRace, EmulatedFault), r"cluster_sync\(\)|used before mbarrier.init"),
-    ("leaves at once", (EmulatedFault,), r"cluster_sync\(\) at the end"),
-    ("an odd size", (EmulatedFault,), "it must be a multiple of 16"),
-)
 
 
 def test_the_ring_is_silent_in_any_order() -> None:
@@ -168,27 +127,12 @@ def test_the_ring_is_silent_in_any_order() -> None:
         assert np.array_equal(got, wanted)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("number", range(1, len(PUSH_DEFECTS)), ids=lambda i: PUSH_DEFECTS[i][0])
-def test_a_defect_of_the_ring_is_found_whatever_the_order(number: int) -> None:
-    _, kinds, report = PUSH_DEFECTS[number]
-
-    for policy, seed in ORDERS:
-        with emulate.scheduled(policy, seed=seed), pytest.raises(kinds) as caught:
-            pushed(_Host(), 3, 5, number)
-
-        assert re.search(report, str(caught.value)), caught.value
-
-
 # --- one line for all CTAs ------------------------------------------------------------------------
 
 SHARES = """
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
-
-// In the order of SHARE_DEFECTS.
-enum Defect { kNone, kNoWaitForReaders, kTellsItselfOnly, kRelaxedArrival, kExpectsItsShare };
 
 constexpr int kStages = 3, kLine = 2048;
 using State = PipelineState<kStages>;
@@ -202,17 +146,15 @@ extern "C" __device__ const int shares_shared_bytes = sizeof(SharedMemory);
 
 // Each CTA loads its share of every line and sends it to all.
 __device__ void produce(
-    SharedMemory& shared, const unsigned char* source, int lines, u32 ctas, Defect defect
+    SharedMemory& shared, const unsigned char* source, int lines, u32 ctas
 ) {
     const u32 share = kLine / ctas, start = block_rank_in_cluster() * share;
     auto place = State::for_producer();
     for (int line = 0; line < lines; ++line, place.step()) {
         auto& full = shared.full[place.index];
         // All readers in all CTAs, since all are written to.
-        if (defect != kNoWaitForReaders) {
-            shared.empty[place.index].wait_acquire<Scope::kCluster>(place.phase);
-        }
-        full.expect_bytes(defect == kExpectsItsShare ? share : kLine);
+        shared.empty[place.index].wait_acquire<Scope::kCluster>(place.phase);
+        full.expect_bytes(kLine);
         tma_load_1d_multicast(
             source + line * kLine + start, full, shared.lines[place.index] + start, share,
             (1 << ctas) - 1
@@ -220,20 +162,8 @@ __device__ void produce(
     }
 }
 
-__device__ void tell_producers(SharedMemBarrier& empty, u32 ctas, Defect defect) {
-    __syncwarp();
-    if (lane_index() >= ctas) return;
-    if (defect == kTellsItselfOnly) {
-        empty.arrive();
-    } else if (defect == kRelaxedArrival) {
-        empty.arrive_cluster_relaxed(lane_index());
-    } else {
-        empty.arrive_cluster(lane_index());
-    }
-}
-
 __device__ void consume(
-    SharedMemory& shared, unsigned char* seen, int lines, u32 ctas, Defect defect
+    SharedMemory& shared, unsigned char* seen, int lines, u32 ctas
 ) {
     auto place = State::for_consumer();
     for (int line = 0; line < lines; ++line, place.step()) {
@@ -241,12 +171,13 @@ __device__ void consume(
         for (int i = lane_index(); i < kLine; i += 32) {
             seen[line * kLine + i] = shared.lines[place.index][i];
         }
-        tell_producers(shared.empty[place.index], ctas, defect);
+        __syncwarp();
+        if (lane_index() < ctas) shared.empty[place.index].arrive_cluster(lane_index());
     }
 }
 
 extern "C" __global__ void shares(
-    const unsigned char* source, unsigned char* seen, int lines, Defect defect
+    const unsigned char* source, unsigned char* seen, int lines
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
     const u32 ctas = blocks_in_cluster();
@@ -258,9 +189,9 @@ extern "C" __global__ void shares(
         fence_barrier_init();
     }
     cluster_sync();
-    if (threadIdx.x == 0) produce(shared, source, lines, ctas, defect);
+    if (threadIdx.x == 0) produce(shared, source, lines, ctas);
     if (warp_index() == 1) {
-        consume(shared, seen + block_rank_in_cluster() * lines * kLine, lines, ctas, defect);
+        consume(shared, seen + block_rank_in_cluster() * lines * kLine, lines, ctas);
     }
     __syncwarp();
     cluster_sync();
@@ -273,11 +204,11 @@ def _shares() -> Kernel:
     return Kernel(SHARES, "shares")
 
 
-def shared_out(backend: Any, ctas: int, lines: int, defect: int = 0) -> tuple[Any, Any]:
+def shared_out(backend: Any, ctas: int, lines: int) -> tuple[Any, Any]:
     """What every CTA saw of the lines, and the lines."""
     host = np.random.default_rng(lines).integers(0, 256, (lines, 2048), np.uint8)
     seen = backend.array(np.zeros((ctas, lines, 2048), np.uint8))
-    arguments = (backend.array(host), seen, lines, defect)
+    arguments = (backend.array(host), seen, lines)
     _shares()(ctas, 64, arguments, cluster=ctas)
     return backend.host(seen), host
 
@@ -288,28 +219,6 @@ def test_lines_that_every_cta_sends_its_share_of(backend: Any, ctas: int) -> Non
     seen, lines = shared_out(backend, ctas, 5000 if is_device(backend) else 8)
 
     assert (seen == lines).all()
-
-
-_LOST = (EmulatedRace, EmulatedFault, EmulatedDeadlock)
-SHARE_DEFECTS: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
-    ("none", (), ""),
-    ("no wait for the readers", _LOST, ""),
-    ("signals itself only", _LOST, ""),
-    ("a relaxed arrival after reads", (EmulatedRace,), "a race on lines"),
-    ("expects its share only", _LOST, ""),
-)
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("number", range(1, len(SHARE_DEFECTS)), ids=lambda i: SHARE_DEFECTS[i][0])
-def test_a_defect_of_the_shares_is_found_whatever_the_order(number: int) -> None:
-    _, kinds, report = SHARE_DEFECTS[number]
-
-    for policy, seed in ORDERS:
-        with emulate.scheduled(policy, seed=seed), pytest.raises(kinds) as caught:
-            shared_out(_Host(), 2, 7, number)
-
-        assert re.search(report, str(caught.value)), caught.value
 
 
 # --- many CTAs into one ---------------------------------------------------------------------------
@@ -412,8 +321,6 @@ TRADE = """
 
 using namespace tmaasync;
 
-enum Defect { kNone, kNoWait, kRelaxedArrival };
-
 struct SharedMemory {
     u32 inbox[64];
     SharedMemBarrier full;
@@ -421,7 +328,7 @@ struct SharedMemory {
 extern "C" __device__ const int trade_shared_bytes = sizeof(SharedMemory);
 
 // Each thread writes its value into the next CTA, and reads it back from there.
-extern "C" __global__ void trade(const u32* values, u32* received, u32* echoed, Defect defect) {
+extern "C" __global__ void trade(const u32* values, u32* received, u32* echoed) {
     auto& shared = dynamic_shared<SharedMemory>();
     const u32 rank = block_rank_in_cluster(), right = (rank + 1) % blocks_in_cluster();
     const u32 index = rank * 64 + threadIdx.x;
@@ -432,12 +339,8 @@ extern "C" __global__ void trade(const u32* values, u32* received, u32* echoed, 
     cluster_sync();
     u32* inbox = map_shared_rank(shared.inbox, right);
     inbox[threadIdx.x] = values[index];
-    if (defect == kRelaxedArrival) {
-        shared.full.arrive_cluster_relaxed(right);
-    } else {
-        shared.full.arrive_cluster(right);
-    }
-    if (defect != kNoWait) shared.full.wait_acquire<Scope::kCluster>(0);
+    shared.full.arrive_cluster(right);
+    shared.full.wait_acquire<Scope::kCluster>(0);
     received[index] = shared.inbox[63 - threadIdx.x];
     echoed[index] = inbox[threadIdx.x];
     cluster_sync();
@@ -450,10 +353,10 @@ def _trade() -> Kernel:
     return Kernel(TRADE, "trade")
 
 
-def traded(backend: Any, ctas: int, defect: int = 0) -> tuple[Any, Any, Any]:
+def traded(backend: Any, ctas: int) -> tuple[Any, Any, Any]:
     values = np.random.default_rng(ctas).integers(0, 2**32, (ctas, 64), np.uint32)
     received, echoed = (backend.array(np.zeros_like(values)) for _ in range(2))
-    _trade()(ctas, 64, (backend.array(values), received, echoed, defect), cluster=ctas)
+    _trade()(ctas, 64, (backend.array(values), received, echoed), cluster=ctas)
     return values, backend.host(received), backend.host(echoed)
 
 
@@ -464,11 +367,3 @@ def test_threads_store_into_the_next_cta(backend: Any, ctas: int) -> None:
 
     assert np.array_equal(received, np.roll(values, 1, axis=0)[:, ::-1])
     assert np.array_equal(echoed, values)
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("defect", [1, 2], ids=["no wait", "a relaxed arrival"])
-def test_what_nothing_publishes_is_a_race(defect: int) -> None:
-    for policy, seed in ORDERS:
-        with emulate.scheduled(policy, seed=seed), pytest.raises(_LOST, match="inbox"):
-            traded(_Host(), 2, defect)
