@@ -18,29 +18,18 @@ from torch_cases import (  # noqa: E402
     CASES,
     FORMS,
     WITH_GRADIENT,
-    WITHOUT_GRADIENT,
     Calls,
     as_tuple,
     call_of,
-    checks_of,
-    compiled,
     draw,
     error,
-    exported,
     in_float64,
     multiply_groups,
-    outputs_like,
-    registered,
 )
 from torch_wrong_calls import (  # noqa: E402
-    OF_VALUES,
     outcome,
     outcome_without_memory,
-    without_launches,
-    wrong_calls,
 )
-
-from tmaasync import ArgumentError  # noqa: E402
 
 operators: Any = importlib.import_module("tmaasync.torch")
 
@@ -82,48 +71,6 @@ def like(found: Any, wanted: Any) -> None:
         assert error(one, other) < 1e-3
 
 
-def test_every_registered_operator_has_a_case() -> None:
-    called = [call_of(CASES[name], CASES[name].given(9), is_out=is_out) for name, is_out in FORMS]
-
-    assert {function.name() for function, _, _ in called} == registered()
-
-
-@pytest.mark.parametrize(("name", "is_out"), FORMS)
-def test_torch_finds_no_fault_in_the_operator(name: str, is_out: bool) -> None:
-    case = CASES[name]
-    given = case.given(9)
-    if case.has_gradient and not is_out:
-        for one in given:
-            one.requires_grad_(one.is_floating_point())
-    function, args, kwargs = call_of(case, given, is_out=is_out)
-
-    found = torch.library.opcheck(function, args, kwargs, test_utils=checks_of(name))
-    assert set(found.values()) == {"SUCCESS"}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_it_compiles_whole_and_once_for_all_sizes(name: str) -> None:
-    case = CASES[name]
-    call, faster, counter = compiled(case)
-    for rows in (8, 11, 16, 24):
-        given = case.given(rows)
-        out = outputs_like(case, given, is_out=case.has_out)
-        like(faster(given, out), call(given, outputs_like(case, given, is_out=case.has_out)))
-    assert counter.frame_count <= 2
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_it_is_exported(name: str) -> None:
-    case = CASES[name]
-
-    given = case.given(16)
-    program = exported(case, given, outputs_like(case, given, is_out=case.has_out))
-
-    given = case.given(16)
-    found = program(given, outputs_like(case, given, is_out=case.has_out))
-    like(found, as_tuple(case.call(*given, **case.options)) * (1 + case.has_out))
-
-
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_cuda_graph_of_compiled_code_gives_the_same(name: str) -> None:
     case = CASES[name]
@@ -162,18 +109,6 @@ def test_cuda_graphs_of_forward_and_backward_give_the_same_gradients(name: str) 
     assert counters["inductor"]["cudagraph_skips"] == 0
 
 
-@pytest.mark.parametrize("name", WITHOUT_GRADIENT)
-def test_an_operator_without_a_backward_refuses_what_requires_grad(name: str) -> None:
-    case = CASES[name]
-    given = case.given(8)
-    given[0] = given[0].detach().requires_grad_()
-
-    with pytest.raises(ArgumentError, match="this call has no backward"):
-        case.call(*given, **case.options)
-    with torch.no_grad():
-        case.call(*given, **case.options)
-
-
 @pytest.mark.parametrize(("name", "is_out"), FORMS)
 def test_tensors_of_two_devices_are_refused(name: str, is_out: bool) -> None:
     case = CASES[name]
@@ -204,44 +139,6 @@ def test_sizes_that_change_do_not_compile_again() -> None:
         x = draw(rows, 256, dtype=torch.bfloat16)
         assert error(compiled(x), call(x)) < 1e-2
     assert counter.frame_count <= 2
-
-
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
-def test_gradients_of_matmul_agree_with_float64(activation: str | None) -> None:
-    functions = {
-        None: lambda x: x,
-        "relu": torch.relu,
-        "gelu": torch.nn.functional.gelu,
-        "silu": torch.nn.functional.silu,
-    }
-    tensors = [draw(2, 300, 520), draw(520, 200), draw(200)]
-    given = [one.clone().requires_grad_() for one in tensors]
-    wide = [one.double().requires_grad_() for one in tensors]
-    grad = draw(2, 300, 200)
-
-    operators.matmul(*given[:2], bias=given[2], activation=activation).backward(grad)
-    functions[activation](wide[0] @ wide[1] + wide[2]).backward(grad.double())
-
-    for one, other in zip(given, wide, strict=True):
-        assert error(one.grad, other.grad) < 3e-3
-
-
-def test_gradients_of_grouped_matmul_agree_with_float64() -> None:
-    ends = [100, 100, 450, 700]
-    a, b = draw(700, 256), draw(4, 256, 320)
-    given = [one.clone().requires_grad_() for one in (a, b)]
-    wide = [one.double().requires_grad_() for one in (a, b)]
-    grad = draw(700, 320)
-
-    out = operators.grouped_matmul(*given, torch.tensor(ends, dtype=torch.int32))
-    out.backward(grad)
-    starts = [0, *ends[:-1]]
-    torch.cat(
-        [wide[0][i:j] @ wide[1][g] for g, (i, j) in enumerate(zip(starts, ends, strict=True))]
-    ).backward(grad.double())
-
-    for one, other in zip(given, wide, strict=True):
-        assert error(one.grad, other.grad) < 3e-3
 
 
 class Functions(NamedTuple):
@@ -367,16 +264,3 @@ def test_flash_attn_with_kvcache_writes_and_reads_blocks_on_the_gpu() -> None:
         heads_first = (one.double().transpose(0, 1)[None] for one in (q[i], k, v))
         wanted = SDPA(*heads_first, attn_mask=seen, enable_gqa=True)[0].transpose(0, 1)
         assert error(out[i], wanted) < 2e-3
-
-
-@pytest.mark.parametrize(("name", "is_out"), FORMS)
-def test_a_fake_kernel_says_what_the_operator_says_of_a_changed_argument(
-    name: str, is_out: bool
-) -> None:
-    case = CASES[name]
-    with without_launches():
-        for what, called in wrong_calls(*call_of(case, case.given(9), is_out=is_out)):
-            real, fake = outcome(called), outcome_without_memory(called, FakeTensorMode())
-            if real != fake:
-                # Lengths on the device are checked by the kernels, after the call.
-                assert OF_VALUES.match(str(real[1])), (what, real, fake)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import importlib
 import io
 import pickle
@@ -81,53 +80,6 @@ def test_the_operators_compute_and_have_gradients_by_position_and_by_name() -> N
             near(one, other)
 
 
-def test_varlen_attention_has_gradients_as_an_operator() -> None:
-    ends = torch.tensor([0, 4, 9], dtype=torch.int32)
-    tensors = [draw(9, 2, 16) for _ in range(3)]
-
-    def ours(q: Any, k: Any, v: Any) -> Any:
-        return torch.ops.tmaasync.varlen_attention(q, k, v, ends, max_seqlen_q=5)
-
-    def torchs(*given: Any) -> Any:
-        parts = [(one[None, :4], one[None, 4:]) for one in given]
-        return torch.cat([positions_first(SDPA)(*part)[0] for part in zip(*parts, strict=True)])
-
-    wide = [one.double() for one in tensors]
-    near(ours(*tensors), torchs(*wide))
-    for one, other in zip(gradients(ours, *tensors), gradients(torchs, *wide), strict=True):
-        near(one, other)
-
-
-@pytest.mark.parametrize("needing", [(1,), (0, 2)])
-def test_only_what_requires_grad_gets_one(needing: tuple[int, ...]) -> None:
-    calls: tuple[Callable[..., Any], ...] = (
-        torch.ops.tmaasync.attention,
-        tma.attention,
-        functools.partial(tma.attention, deterministic=True),
-        functools.partial(tma.flash_attn_func, causal=True),
-        tma.scaled_dot_product_attention,
-        lambda a, b, c: tma.matmul(
-            a[0, :, 0], b[0, :, 0].mT, c=(c[0, :, 0, :1] * 1).expand(-1, 8) * 1
-        ),
-    )
-    for call in calls:
-        given = [draw(1, 8, 2, 16).requires_grad_(place in needing) for place in range(3)]
-        call(*given).float().square().sum().backward()
-        assert tuple(place for place, one in enumerate(given) if one.grad is not None) == needing
-
-
-def test_what_has_no_backward_is_refused_before_a_launch() -> None:
-    q = draw(1, 8, 1, 136).requires_grad_()
-    for call in (torch.ops.tmaasync.attention, tma.attention, tma.flash_attn_func):
-        with pytest.raises(ArgumentError, match="up to 128 columns"):
-            call(q, q, q)
-        with torch.no_grad():
-            assert not call(q, q, q).requires_grad
-    x = draw(8, 16).requires_grad_()
-    with pytest.raises(ArgumentError, match=r"differentiable form: matmul, grouped_matmul, atten"):
-        tma.copy(x)
-
-
 # --- strides, sizes, types ----------------------------------------------------------------------
 
 
@@ -188,17 +140,6 @@ def test_types_are_taken_or_refused_by_name() -> None:
         assert tma.matmul(draw(8, 8), draw(8, 8), dtype=dtype).dtype == torch.float32
 
 
-def test_devices_that_differ_are_refused(device: str) -> None:
-    if device == "cpu":
-        a, b = draw(8, 16).to("meta"), draw(16, 8)
-    else:
-        a, b = draw(8, 16).cpu(), draw(16, 8)
-    with pytest.raises(ArgumentError, match=r"lies? .*(cpu and meta|host memory)"):
-        torch.ops.tmaasync.matmul(a, b)
-    with pytest.raises(ArgumentError, match=r"cpu and meta|in host memory"):
-        tma.scaled_dot_product_attention(*[a[None, None]] * 2, b.T[None, None])
-
-
 def test_a_lazily_negated_output_is_refused_with_a_remedy() -> None:
     out, x = torch._neg_view(torch.zeros(16, 16, dtype=HALF)), draw(16, 16)
     calls: tuple[Callable[[], Any], ...] = (
@@ -241,20 +182,6 @@ def test_autocast_casts_float32(device: str) -> None:
         for one, other in ((out, weight), (attended, q), (flash, q)):
             (grad,) = torch.autograd.grad(one.float().sum(), other)
             assert grad.dtype == torch.float32
-
-
-@pytest.mark.parametrize("is_dynamic", [None, True])
-def test_compiled_code_has_the_same_values_and_gradients(is_dynamic: bool | None) -> None:
-    def call(x: Any, weight: Any) -> Any:
-        hidden = torch.ops.tmaasync.matmul(x, weight).view(1, -1, 2, 16)
-        return torch.ops.tmaasync.attention(hidden, hidden, hidden, causal=True)
-
-    compiled = torch.compile(call, backend="aot_eager", fullgraph=True, dynamic=is_dynamic)
-    for rows in (9, 16):
-        given = draw(rows, 16), draw(16, 32)
-        near(compiled(*given), call(*given), 1e-6)
-        for one, other in zip(gradients(compiled, *given), gradients(call, *given), strict=True):
-            near(one, other, 1e-3)
 
 
 # --- modules ------------------------------------------------------------------------------------
