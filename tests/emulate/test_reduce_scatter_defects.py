@@ -1,4 +1,4 @@
-"""Defects planted in gemm_reduce_scatter.cu and gemm_all_reduce.cu are reported."""
+"""Defects planted in gemm_reduce_scatter.cu are reported, whatever the order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tmaasync.ops._gemm.tiles import gemm_constants
 
 pytestmark = pytest.mark.slow
 
-KERNEL, ALL_REDUCE = "gemm_reduce_scatter.cu", "gemm_all_reduce.cu"
+KERNEL = "gemm_reduce_scatter.cu"
 CONFIG = TileConfig(1, 64, max_stages=4)
 K = 64
 
@@ -58,45 +58,6 @@ DEFECTS = defects(
 )  # fmt: skip
 
 
-DEFECTS_OF_ALL_REDUCE = defects(
-    ALL_REDUCE,
-    ("rows are announced before their stores are complete", without("wait_group<0>();"), RACE,
-     "race on"),
-    ("only the reads of the stores are waited for",
-     Edit("wait_group<0>();", "wait_group_read<0>();"), RACE, r"wait_group<0>\(\)"),
-    ("finished rows are not announced",
-     without("round_.signals.post(peer, signal, round_.epoch);"), DEADLOCK, "Signals::wait"),
-    ("finished rows are announced with the next epoch",
-     Edit("post(peer, signal, round_.epoch)", "post(peer, signal, round_.epoch + 1)"), RACE,
-     "race on"),
-    ("the last finished rows are not announced", without("scatter.announce();"), DEADLOCK,
-     "Signals::wait"),
-    ("finished rows are announced to their owner",
-     Edit("post(peer, signal, round_.epoch)",
-          "post(round_.signals.rank, signal, round_.epoch)"), REPORTED, "Signals::wait|race on"),
-    ("the signal of the next finished rows",
-     Edit("finished(rank, sent_slot_)", "finished(rank, sent_slot_ + 1)"), REPORTED,
-     "Signals::wait|race on"),
-    ("finished rows and parts have the same signals",
-     Edit("round_.shards.slots / 2 + slot", "slot"), RACE, "race on"),
-    ("finished rows are not waited for", without("scatter.wait_for_finished(...);"), RACE,
-     "race on"),
-    ("finished rows of the last round are waited for",
-     Edit("wait(finished(owner, slot), round_.epoch)",
-          "wait(finished(owner, slot), round_.epoch - 1)"), RACE, "race on"),
-    ("only every second tile is waited for",
-     Edit("slot < slots; slot += step", "slot < slots / 2; slot += step"), RACE, "race on"),
-    ("rows are pushed before the sum is complete", without("wait_for_all(slot);"), RACE,
-     "race on"),
-    ("the sum has the parts of the round before",
-     Edit("wait(round_.signal_of(source, slot), round_.epoch)",
-          "wait(round_.signal_of(source, slot), round_.epoch - 1)"), RACE, "race on"),
-    ("the rows of the first rank's shard are everybody's",
-     Edit("tile.owner == own_rank()", "tile.owner == 0"), REPORTED,
-     "Signals::wait|race on|lies in none"),
-)  # fmt: skip
-
-
 def multiply(world: World) -> None:
     """Three calls of different shards, in one workspace."""
     for rows in ((90, 140), (230, 0), (140, 90)):
@@ -108,45 +69,29 @@ def multiply(world: World) -> None:
     assert all((one == RANKS * K).all() for one in found)
 
 
-def reduce(world: World) -> None:
-    """Three calls: each reads the last output, and stores into the last but one."""
-    b = arrays_on(world, [np.full((K, K), 2.0**-6, np.float16)] * RANKS)
-    first, second = (arrays_on(world, [np.ones((230, K), np.float16)] * RANKS) for _ in range(2))
-    for a, out in ((first, second), (second, first), (first, second)):
-        ops.matmul_all_reduce(a, b, out=out)
-    world.synchronize()
-    assert all((one == RANKS**3).all() for one in second)
-
-
-RUNS = {KERNEL: multiply, ALL_REDUCE: reduce}
-
-
-def plant(monkeypatch: pytest.MonkeyPatch, name: str, defect: Defect | None) -> None:
+def plant(monkeypatch: pytest.MonkeyPatch, defect: Defect | None) -> None:
     """Have the operation build its kernel with this defect."""
-    found = choices(whole_text(name), DEFECTS if name == KERNEL else DEFECTS_OF_ALL_REDUCE)
+    found = choices(whole_text(KERNEL), DEFECTS)
 
     def kernel(types: Any, b_transposed: bool, config: TileConfig, *, all_reduce: bool) -> Kernel:
-        assert all_reduce == (name == ALL_REDUCE)
+        assert not all_reduce
         named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
         constants = gemm_constants(False, b_transposed, config)
-        return found.kernel(defect, name.removesuffix(".cu"), named, constants)
+        return found.kernel(defect, "gemm_reduce_scatter", named, constants)
 
     monkeypatch.setattr(_matmul_reduce, "reduce_scatter_kernel", kernel)
 
 
-@pytest.mark.parametrize(
-    "defect", [*DEFECTS, *DEFECTS_OF_ALL_REDUCE], ids=lambda defect: defect.key
-)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.key)
 def test_a_defect_is_reported_whatever_the_order(
     monkeypatch: pytest.MonkeyPatch, defect: Defect
 ) -> None:
-    plant(monkeypatch, defect.kernel, defect)
+    plant(monkeypatch, defect)
 
-    check_reports(defect, RUNS[defect.kernel], CONFIG)
+    check_reports(defect, multiply, CONFIG)
 
 
-@pytest.mark.parametrize("name", [KERNEL, ALL_REDUCE])
-def test_without_a_defect_there_is_no_report(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    plant(monkeypatch, name, None)
+def test_without_a_defect_there_is_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, None)
 
-    check_silence(RUNS[name], CONFIG)
+    check_silence(multiply, CONFIG)

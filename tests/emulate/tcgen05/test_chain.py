@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from planted import FAULT, RACE, Defect, Edit, defects, exchanged, without
+from planted import FAULT, RACE, Defect, Edit, defects, without
 from planted_choices import choices
 
 from tmaasync import Kernel, emulate
@@ -19,18 +19,8 @@ SOURCE = (Path(__file__).parent / "chain.cu").read_text(encoding="utf-8")
 AFTER, BEFORE = "tcgen05_fence_after_thread_sync();", "tcgen05_fence_before_thread_sync();"
 DEFECTS = defects(
     "chain",
-    ("no wait for the stores of P", without("tcgen05_wait_st();"), RACE,
-     r"(?s)tensor memory.*tcgen05\.st may not have written.*tcgen05\.wait::st"),
     ("no fence after the stores of P", without(BEFORE, "soften"), RACE,
      r"(?s)tensor memory.*needs its fences around the barrier.*tcgen05-fence"),
-    ("no fence before P is multiplied", without(AFTER, "multiply", 1), RACE,
-     r"(?s)tensor memory.*needs its fence after the wait.*tcgen05-fence"),
-    ("no fence before S is read", without(AFTER, "soften"), RACE,
-     r"(?s)tensor memory.*needs its fence after the wait.*tcgen05-fence"),
-    ("P is multiplied before it is there", without("shared.p_done.wait(round & 1);"), RACE,
-     r"(?s)tensor memory.*tcgen05\.(ld|st|mma)"),
-    ("P is stored over S that is still read", without("tcgen05_wait_ld();", "soften"), RACE,
-     r"(?s)tcgen05\.ld may still read the columns.*tcgen05\.wait::ld"),
     ("S is read before its MMA is complete", without("shared.s_done.wait(round & 1);"),
      RACE + FAULT, r"(?s)tensor memory.*tcgen05\.(mma|ld|st)|nothing has written"),
     ("S is multiplied anew while P is in use", without("shared.o_done.wait(round & 1);"), RACE,
@@ -43,19 +33,8 @@ DEFECTS = defects(
      r"(?s)two tcgen05\.mma in order only if .*same accumulators"),
     ("the operands are not made visible", without("fence_async_view_proxy();"), RACE,
      r"(?s)race on [qkv].*not made visible to tcgen05\.mma.*fence_async_view_proxy"),
-    ("O begins with what nobody wrote",
-     Edit("round > 0 || step > 0", "true"), FAULT,
-     r"tcgen05\.mma reads D of lane 0 .*nothing has written.*enable-input-d false"),
     ("P begins at a lane of its own", Edit("s + step * 8, v", "s + (1 << 16) + step * 8, v"), FAULT,
      r"A begins at lane 1 of tensor memory; it begins at lane 0"),
-    ("the address of tensor memory is read too early",
-     exchanged("if (warp == 0) tcgen05_alloc(shared_address(&shared.tensor), 128);",
-               "__syncthreads();"), RACE + FAULT,
-     r"race on tensor|nothing has written|not allocated"),
-    ("tensor memory is freed while it is read",
-     without("__syncthreads();", nth=3), RACE + FAULT, r"tcgen05\.dealloc|not allocated"),
-    ("a commit by all lanes", Edit("else if (elect())", "else"), FAULT,
-     r"issued by lanes \d+ and \d+ of warp 4"),
 )  # fmt: skip
 TEXTS = choices(SOURCE, DEFECTS)
 ROUNDS = 2
