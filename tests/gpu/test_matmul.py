@@ -56,64 +56,6 @@ def test_a_matmul_of_any_shape(shape: tuple[int, int, int], dtype: str) -> None:
     assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("b_stored", ["kn", "nk"])
-@pytest.mark.parametrize("a_stored", ["mk", "km"])
-@pytest.mark.parametrize("shape", [(256, 512, 128), (300, 200, 136), (1000, 1544, 264)])
-def test_either_side_of_either_operand_may_be_contiguous(
-    shape: tuple[int, int, int], a_stored: str, b_stored: str
-) -> None:
-    m, n, k = shape
-    a, b = random(m, k, "bfloat16", 3), random(k, n, "bfloat16", 4)
-    a_gpu = cupy.asarray(a) if a_stored == "mk" else cupy.asarray(np.ascontiguousarray(a.T)).T
-    b_gpu = cupy.asarray(b) if b_stored == "kn" else cupy.asarray(np.ascontiguousarray(b.T)).T
-
-    c = ops.matmul(a_gpu, b_gpu)
-
-    assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE["bfloat16"]
-
-
-def test_a_given_output_is_written_whole_and_nothing_outside_it() -> None:
-    a, b = random(300, 72, "bfloat16", 7), random(72, 136, "bfloat16", 8)
-    whole = cupy.full((304, 160), np.nan, dtype=ml_dtypes.bfloat16)
-    out = whole[:300, :136]
-
-    returned = ops.matmul(cupy.asarray(a), cupy.asarray(b), out=out)
-
-    assert returned is out
-    assert relative_error(cupy.asnumpy(out), a, b) < TOLERANCE["bfloat16"]
-    memory = cupy.asnumpy(whole).astype(np.float32)
-    assert np.isnan(memory[300:]).all()
-    assert np.isnan(memory[:, 136:]).all()
-
-
-def test_an_output_that_tma_cannot_store_is_written_all_the_same() -> None:
-    a, b = random(65, 64, "bfloat16", 9), random(64, 33, "bfloat16", 10)
-    out = cupy.full((65, 33), np.nan, dtype=ml_dtypes.bfloat16)
-
-    ops.matmul(cupy.asarray(a), cupy.asarray(b), out=out)
-
-    assert relative_error(cupy.asnumpy(out), a, b) < TOLERANCE["bfloat16"]
-
-
-def test_a_neighbours_nan_never_enters() -> None:
-    a, b = random(100, 40, "bfloat16", 11), random(40, 50, "bfloat16", 12)
-    a_whole = cupy.full((140, 64), np.nan, dtype=ml_dtypes.bfloat16)
-    b_whole = cupy.full((90, 64), np.nan, dtype=ml_dtypes.bfloat16)
-    a_whole[:100, :40], b_whole[:40, :50] = cupy.asarray(a), cupy.asarray(b)
-
-    c = ops.matmul(a_whole[:100, :40], b_whole[:40, :50])
-
-    assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE["bfloat16"]
-
-
-def test_the_same_inputs_give_the_same_bits() -> None:
-    a, b = (cupy.asarray(random(777, 520, "bfloat16", seed)) for seed in (13, 14))
-    first = cupy.asnumpy(ops.matmul(a, b.T))
-
-    for _ in range(20):
-        assert (cupy.asnumpy(ops.matmul(a, b.T)) == first).all()
-
-
 def test_nothing_to_add_up_is_zero_on_the_callers_stream() -> None:
     """The current stream is busy, and memory that it had before is full of NaN."""
     a, b = cupy.zeros((300, 0), cupy.float16), cupy.zeros((0, 200), cupy.float16)
