@@ -107,6 +107,24 @@ CASES = {
         "read-only-load", "out[thread] = 3; out[thread] = __ldg(out + thread); //@", 32 * [3]
     ),
     "unwritten memory": Case("unwritten-shared", "if (x[thread] == 1) out[thread] = 1; //@"),
+    "a read beyond a tile": Case(
+        "mbarrier-read",
+        "__shared__ struct { float tile[30]; SharedMemBarrier next; } own;"
+        "if (thread == 0) own.next.init(1); if (thread < 30) own.tile[thread] = 1; __syncthreads();"
+        "const float read = own.tile[thread]; if (thread < 30) out[thread] = read; //@",
+        [1] * 30 + [0] * 2,
+    ),
+    "a poll beyond a tile": Case(
+        "mbarrier-read", f"{INIT} if (*(volatile int*)&full == 1) out[thread] = 1; //@"
+    ),
+    "a store from beyond a tile": Case(
+        "mbarrier-read",
+        "__shared__ alignas(16) struct { float tile[30]; SharedMemBarrier next; } own;"
+        "if (thread == 0) own.next.init(1); if (thread < 30) own.tile[thread] = 1;"
+        " fence_async_view_proxy(); __syncthreads(); if (thread == 0) {"
+        " tma_store_1d(out, own.tile, 128); commit_group(); wait_group<0>(); } //@",
+        None,
+    ),
     "an unwritten source": Case(
         "unwritten-shared",
         "if (thread == 0) { tma_store_1d(out, x, 128); commit_group(); wait_group<0>(); } //@",

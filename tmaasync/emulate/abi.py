@@ -179,6 +179,7 @@ class Rule(enum.IntEnum):
     CTAID_OF_FAILURE = 32
     TCGEN05_PAIR_START = 33
     TCGEN05_PROXY_FENCE = 34
+    MBARRIER_READ = 35
 
 
 # --- a launch ---------------------------------------------------------------------------------

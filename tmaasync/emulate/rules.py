@@ -25,6 +25,7 @@ RULES = {
     Rule.SAME_VALUE_STORES: "two threads store the same value to the same bytes without an order",
     Rule.READ_ONLY_LOAD: "__ldg() or ld.global.nc reads what the launch has written",
     Rule.UNWRITTEN_SHARED: "shared memory is read that nothing has written",
+    Rule.MBARRIER_READ: "a thread or a TMA copy reads the bytes of an mbarrier in use",
     Rule.UNWRITTEN_ACCUMULATORS: "wgmma adds to accumulators that nothing has written",
     Rule.WGMMA_REGISTERS: "registers of wgmma are used without a fence or a wait",
     Rule.WGMMA_SWIZZLE: "wgmma reads a tile with another swizzle than its map's",

@@ -177,6 +177,14 @@ SENTENCES = {
         "a write of {} bytes at shared offset {} overwrites {}{}, which is in use. Check the "
         "index, or call invalidate() first"
     ),
+    "ReadOverMbarrier": (
+        "a read of {} bytes at {}{} reaches {}, an mbarrier in use, whose bytes are opaque. Check "
+        "the index and the size of the read"
+    ),
+    "SourceOverMbarrier": (
+        "a {} takes {} bytes at {}, which are of the mbarrier {}. Give the copy as many bytes as "
+        "its source has"
+    ),
     "UnwrittenRead": "a read of {} bytes at {}{}, which nothing has written. {}",
     "UnwrittenSource": "a {} takes {} bytes at {}, which nothing has written. {}",
     "UnwrittenOperand": "{} reads {} at {}, which nothing has written. {}",

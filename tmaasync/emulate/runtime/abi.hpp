@@ -81,8 +81,9 @@ enum class Rule : uint8_t {
     kCtaidOfFailure,
     kTcgen05PairStart,
     kTcgen05ProxyFence,
+    kMbarrierRead,
 };
-constexpr std::size_t kRules = 35;
+constexpr std::size_t kRules = 36;
 
 // The violations of a rule in a launch that goes on.
 struct RuleNote {

@@ -33,6 +33,9 @@ constexpr Rule rule_of(FaultKind kind) {
         case FaultKind::kUnwrittenSource:
         case FaultKind::kUnwrittenOperand:
             return Rule::kUnwrittenShared;
+        case FaultKind::kReadOverMbarrier:
+        case FaultKind::kSourceOverMbarrier:
+            return Rule::kMbarrierRead;
         case FaultKind::kUnsetAccumulators:
             return Rule::kUnwrittenAccumulators;
         case FaultKind::kOperandSwizzle:

@@ -80,6 +80,8 @@ enum class FaultKind : uint32_t {
     kChangedReadOnlyLoad,
     kFreeOfNoBlock,
     kWriteOverMbarrier,
+    kReadOverMbarrier,
+    kSourceOverMbarrier,
     kUnwrittenRead,
     kUnwrittenSource,
     kUnwrittenOperand,

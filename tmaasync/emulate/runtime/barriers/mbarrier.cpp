@@ -1,8 +1,8 @@
 #include "barriers/mbarrier.hpp"
 
 #include "barriers/init_order.hpp"
+#include "barriers/releases.hpp"
 #include "memory/accesses.hpp"
-#include "report/load_races.hpp"
 #include "schedule/events.hpp"
 #include "state/names.hpp"
 

@@ -156,8 +156,8 @@ void land(Cluster& cluster, const Flight& flight) {
             FaultKind::kOfLoad, operation, variable_at(flight.shared), fault.reason
         );
         report_fault(*flight.issuer, reason, flight.site);
-    } catch (const UnwrittenSource& source) {
-        const Reason reason = reason_of_unwritten(*flight.issuer, source, operation_of(flight));
+    } catch (const WrongSource& source) {
+        const Reason reason = reason_of_source(*flight.issuer, source, operation_of(flight));
         report_fault(*flight.issuer, reason, flight.site);
     }
 }

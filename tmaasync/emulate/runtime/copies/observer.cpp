@@ -4,9 +4,13 @@
 
 namespace tmaasync_emulate {
 
-Reason reason_of_unwritten(
-    const Fiber& issuer, const UnwrittenSource& source, Operation operation
-) {
+Reason reason_of_source(const Fiber& issuer, const WrongSource& source, Operation operation) {
+    if (source.is_barrier) {
+        return {
+            FaultKind::kSourceOverMbarrier, name_of(operation), source.bytes,
+            shared_at(source.offset), barrier_at(source.offset)
+        };
+    }
     return {
         FaultKind::kUnwrittenSource, name_of(operation), source.bytes, shared_at(source.offset),
         remedy_for_unwritten(

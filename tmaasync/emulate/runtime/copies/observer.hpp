@@ -10,10 +10,12 @@
 
 namespace tmaasync_emulate {
 
-// Thrown when a copy reads shared memory that nothing has written; holds the first of these bytes.
-struct UnwrittenSource {
+// Thrown when a copy reads shared memory that nothing has written, or an mbarrier; holds the first
+// of these bytes.
+struct WrongSource {
     uint32_t offset;
     uint32_t bytes;
+    bool is_barrier = false;
 };
 
 // Receives the accesses that the TMA engine reports for one copy.
@@ -40,6 +42,8 @@ public:
         );
         const Unwritten found = unwritten_part(*cluster_.detector, rank, offset, bytes);
         if (found.bytes) break_rule({found.offset, found.bytes});
+        const Mbarrier* const barrier = barrier_in(cluster_.ctas[rank], offset, bytes);
+        if (barrier) break_rule({barrier->offset, 8, true});
     }
 
     // Rows are read in whole units, so up to 15 bytes beyond the last element are not checked.
@@ -50,9 +54,11 @@ public:
     }
 
 private:
-    void break_rule(const UnwrittenSource& source) const {
+    void break_rule(const WrongSource& source) const {
         const uintptr_t site = shared_ ? shared_->site : cluster_.running->site;
-        if (!is_pardoned(*cluster_.running, FaultKind::kUnwrittenSource, site)) throw source;
+        const FaultKind kind =
+            source.is_barrier ? FaultKind::kSourceOverMbarrier : FaultKind::kUnwrittenSource;
+        if (!is_pardoned(*cluster_.running, kind, site)) throw source;
     }
 
     Cluster& cluster_;
@@ -62,7 +68,7 @@ private:
     const PoisonedWindow& poison_ = poisoned_window();
 };
 
-Reason reason_of_unwritten(const Fiber& issuer, const UnwrittenSource& source, Operation operation);
+Reason reason_of_source(const Fiber& issuer, const WrongSource& source, Operation operation);
 
 // Turns a fault of the TMA engine into the end of the launch, once the exception is handled.
 template <typename Act>

@@ -62,8 +62,8 @@ static void write_from(Fiber& fiber, const Store& store, const uint8_t* window) 
             fault.reason
         };
         throw;
-    } catch (const UnwrittenSource& source) {
-        throw Fault(reason_of_unwritten(fiber, source, operation_of(store)), store.site);
+    } catch (const WrongSource& source) {
+        throw Fault(reason_of_source(fiber, source, operation_of(store)), store.site);
     }
 }
 

@@ -17,15 +17,28 @@ namespace tmaasync_emulate {
 
 void check_no_barrier(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
     const Cta& cta = fiber.cluster->ctas[rank];
-    const std::size_t end = std::min<std::size_t>((offset + bytes + 7) / 8, cta.barrier_at.size());
-    for (std::size_t word = offset / 8; word < end; ++word) {
-        const int32_t index = cta.barrier_at[word];
-        if (index < 0 || !cta.barriers[static_cast<std::size_t>(index)].is_valid) continue;
-        fail(
-            fiber, {FaultKind::kWriteOverMbarrier, bytes, offset,
-                    barrier_at(static_cast<uint32_t>(word) * 8), of_cta(fiber, cta)}
-        );
-    }
+    const Mbarrier* const barrier = barrier_in(cta, offset, bytes);
+    if (!barrier) return;
+    fail(
+        fiber, {FaultKind::kWriteOverMbarrier, bytes, offset, barrier_at(barrier->offset),
+                of_cta(fiber, cta)}
+    );
+}
+
+// Called before an ordinary read. PTX ISA: only mbarrier instructions access an mbarrier.
+static void check_reads_no_barrier(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
+    const Cta& cta = fiber.cluster->ctas[rank];
+    const Mbarrier* const barrier = barrier_in(cta, offset, bytes);
+    if (!barrier) return;
+    break_rule(
+        fiber, {FaultKind::kReadOverMbarrier, bytes, shared_at(offset), of_cta(fiber, cta),
+                barrier_at(barrier->offset)}
+    );
+}
+
+void check_read(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
+    check_is_written(fiber, rank, offset, bytes);
+    check_reads_no_barrier(fiber, rank, offset, bytes);
 }
 
 static bool may_repeat(Operation operation, uint64_t bytes) {
@@ -152,8 +165,7 @@ static void touch_window(Fiber& fiber, uintptr_t address, uint32_t bytes, bool w
         note_remote(cluster.ctas[rank].races.remote, remote_access(fiber));
     }
     if (!writes && is_set_guard(cluster, rank, place, bytes)) return;
-    writes ? check_no_barrier(fiber, rank, place, bytes)
-           : check_is_written(fiber, rank, place, bytes);
+    writes ? check_no_barrier(fiber, rank, place, bytes) : check_read(fiber, rank, place, bytes);
     touch_shared(fiber, writes ? Operation::kWrite : Operation::kRead, rank, place, bytes, writes);
 }
 
@@ -260,7 +272,8 @@ void reach_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writ
         if (shared_part(cluster.launch, place, bytes).end == 0) {
             fail_beyond_shared(fiber, place, bytes, writes);
         }
-        check_no_barrier(fiber, rank, place, bytes);
+        writes ? check_no_barrier(fiber, rank, place, bytes)
+               : check_reads_no_barrier(fiber, rank, place, bytes);
         touch_shared(fiber, operation, rank, place, bytes, writes);
     } else {
         if (!is_own_memory(fiber, address)) checked_reach(fiber, address, bytes, writes);

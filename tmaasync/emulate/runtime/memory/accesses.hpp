@@ -12,6 +12,9 @@ namespace tmaasync_emulate {
 // Called before any write that is not an mbarrier instruction.
 void check_no_barrier(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes);
 
+// Called before a read by a thread: something has written the bytes, and they are no mbarrier's.
+void check_read(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes);
+
 void touch_shared(
     Fiber& fiber, Operation operation, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes
 );

@@ -74,6 +74,17 @@ Reason ended_early(const Cluster& cluster, const Flight& flight) {
     return early_phase(cluster, *flight.credited, *barrier, flight.phase);
 }
 
+const Mbarrier* barrier_in(const Cta& cta, uint32_t offset, uint32_t bytes) {
+    const std::size_t end = std::min<std::size_t>((offset + bytes + 7) / 8, cta.barrier_at.size());
+    for (std::size_t word = offset / 8; word < end; ++word) {
+        const int32_t index = cta.barrier_at[word];
+        if (index < 0) continue;
+        const Mbarrier& barrier = cta.barriers[static_cast<std::size_t>(index)];
+        if (barrier.is_valid) return &barrier;
+    }
+    return nullptr;
+}
+
 const EndedWait* last_wait(const Fiber& fiber, uint32_t order, bool counts_loads) {
     const auto& waits = fiber.past.waits;
     const auto found = std::find_if(waits.rbegin(), waits.rend(), [&](const EndedWait& wait) {

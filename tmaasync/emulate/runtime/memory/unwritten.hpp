@@ -30,6 +30,9 @@ const EndedWait* last_wait(const Fiber& fiber, uint32_t order, bool counts_loads
 
 const Mbarrier* barrier_of(const Cta& cta, uint32_t offset);
 
+// The first mbarrier in use that has some of the bytes; null if none has.
+const Mbarrier* barrier_in(const Cta& cta, uint32_t offset, uint32_t bytes);
+
 // The remedy where a thread, wgmma or TMA reads bytes that nothing has written.
 Reason remedy_for_unwritten(
     const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes, FaultKind otherwise

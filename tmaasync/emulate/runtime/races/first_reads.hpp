@@ -11,7 +11,7 @@
 
 namespace tmaasync_emulate {
 
-// Instructions that read a cell before their thread compared and swapped it, with the cell.
+// Instructions that read a cell before a compare-and-swap of it by the same thread, with the cell.
 using FirstReadSites = std::set<std::pair<uintptr_t, uintptr_t>>;
 
 // CUDA C++ Programming Guide, "Atomic Functions": a loop over atomicCAS() begins with an ordinary

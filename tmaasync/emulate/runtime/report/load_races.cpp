@@ -1,6 +1,6 @@
 #include "report/load_races.hpp"
 
-#include "barriers/mbarrier.hpp"
+#include "barriers/releases.hpp"
 #include "memory/unwritten.hpp"
 #include "state/names.hpp"
 
@@ -67,30 +67,6 @@ static Reason repeated(const Fiber& fiber, const EndedWait& last) {
 
 // --- the release before a load ---
 
-static uint32_t rank_of(const Cluster& cluster, uint32_t warp) {
-    return warp / static_cast<uint32_t>(cluster.ctas[0].warps.size());
-}
-
-static Reason in_cluster(const Cluster& cluster, const Cta& cta) {
-    return cluster.ctas.size() > 1 ? Reason(FaultKind::kOfCta, cta.rank) : Reason();
-}
-
-// "warps 0, 1 of CTA 1 of the cluster, warp 2 of CTA 2 of the cluster"
-static void add_warps(Reason& reason, const Fiber& issuer, const Arrived& arrived) {
-    const Cluster& cluster = *issuer.cluster;
-    std::vector<uint64_t> masks(cluster.ctas.size());
-    for (const uint32_t warp : arrived.warps.warps()) {
-        masks[rank_of(cluster, warp)] |= 1ull << warp % cluster.ctas[0].warps.size();
-    }
-    const auto without = std::count(masks.begin(), masks.end(), uint64_t{0});
-    reason.add(list_of(masks.size() - static_cast<std::size_t>(without)));
-    for (const Cta& cta : cluster.ctas) {
-        if (!masks[cta.rank]) continue;
-        const Mention warps{masks[cta.rank], MentionKind::kWarps};
-        reason.add(Reason(FaultKind::kWarpsOfCta, warps, in_cluster(cluster, cta)));
-    }
-}
-
 // True if the thread, or a thread of its warp that arrives for all lanes, has arrived. One thread
 // may arrive for the four warps of a wgmma.
 static bool has_arrived(const Arrived& arrived, const Fiber& reader, Operation operation) {
@@ -146,26 +122,6 @@ static Reason not_released_by(const Release& release, const Cta& cta) {
     reason.add(cta.rank);
     reason.add(release.issuer->cta->rank);
     reason.add(release.barrier->count);
-    return reason;
-}
-
-Reason released_unfilled(
-    const Fiber& fiber, const Cta& owner, const Mbarrier& barrier, uint32_t count
-) {
-    const EndedWait* const wait = last_wait(fiber, UINT32_MAX, false);
-    const bool is_of_stage = wait && wait->cta == &owner && wait->phase != EndedWait::kNoPhase;
-    if (!is_of_stage || wait->phase < barrier.phase) return {};
-    if (barrier.history.passed_at_first.fiber) return {};  // a wait named the wrong parity
-    if (barrier.pending || barrier.bytes <= 0) return {};
-    const Release release{&fiber, wait, barrier_of(owner, wait->barrier)};
-    if (!release.is_last_phase() || release.arrived().threads.empty()) return {};
-    Reason reason(
-        FaultKind::kReleasedUnfilled, barrier_at(barrier.offset), number_of_arrivals(count),
-        barrier.phase, barrier.count, barrier.bytes, barrier_at(wait->barrier),
-        in_cluster(*fiber.cluster, owner), wait->phase
-    );
-    add_warps(reason, fiber, release.arrived());
-    reason.add(barrier_at(barrier.offset));
     return reason;
 }
 

@@ -139,7 +139,7 @@ void meet_for_matrices(Operands& mine, void (*act)(Meeting&)) {
         if (fiber.cluster->detector) {
             const uint32_t rank = fiber.cta->rank;
             Operands::kWrites ? check_no_barrier(fiber, rank, mine.row, mine.row_bytes())
-                              : check_is_written(fiber, rank, mine.row, mine.row_bytes());
+                              : check_read(fiber, rank, mine.row, mine.row_bytes());
             touch_shared(
                 fiber, Operands::kOperation, fiber.cta->rank, mine.row, mine.row_bytes(),
                 Operands::kWrites
