@@ -44,6 +44,16 @@ class Element:
         return self.dtype.itemsize
 
     @property
+    def shared_bits(self) -> int:
+        """Bits of shared memory that one element takes, the gaps of packed types included.
+
+        >>> element("float16").shared_bits, packed_element("e2m1").shared_bits
+        (16, 4)
+        """
+        data_type = self.data_type
+        return data_type.bits if data_type is DataType.PACKED_16U4_ALIGN8B else 8 * self.itemsize
+
+    @property
     def is_exact(self) -> bool:
         """True if the tensor map's type is this very type, not a carrier of the same width.
 
@@ -57,7 +67,7 @@ class Element:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         """Pickle as the name, so that a copy is the same object."""
-        return element, (self.name,)
+        return _of_name, (self.name,)
 
 
 def _row(name: str, data_type: DataType, cuda_type: str, dtype: object = None) -> Element:
@@ -87,6 +97,18 @@ _OTHER_READINGS_OF_FLOAT32 = (
     _row("tfloat32_ftz", DataType.TFLOAT32_FTZ, "tmaasync::tfloat32", np.float32),
 )
 
+# Elements of 4 and 6 bits, low bits first in bytes without padding, which an array holds. Those
+# called unpacked get a byte each in shared memory, as CUTLASS's ``float_e2m1_unpacksmem_t`` does.
+_PACKED = (
+    _row("float4_e2m1fn", DataType.PACKED_16U4_ALIGN8B, "tmaasync::float4_e2m1", np.uint8),
+    _row(
+        "float4_e2m1fn_unpacked", DataType.PACKED_16U4_ALIGN16B, "tmaasync::float4_e2m1_unpacked",
+        np.uint8,
+    ),
+    _row("float6_e2m3fn", DataType.PACKED_16U6_ALIGN16B, "tmaasync::float6_e2m3", np.uint8),
+    _row("float6_e3m2fn", DataType.PACKED_16U6_ALIGN16B, "tmaasync::float6_e3m2", np.uint8),
+)  # fmt: skip
+
 ELEMENTS = _STORED + _OTHER_READINGS_OF_FLOAT32
 """Every element type TMA can move on Hopper."""
 
@@ -110,6 +132,12 @@ SHORT_NAMES = {
 }
 """Short names of element types. ``"float"`` is C++'s and PyTorch's, of 32 bits, not NumPy's."""
 
+_SHORT_PACKED_NAMES = {
+    "e2m1": "float4_e2m1fn",
+    "e2m3": "float6_e2m3fn",
+    "e3m2": "float6_e3m2fn",
+}
+
 _NAMED = {row.name: row for row in ELEMENTS}
 _BY_NAME = _NAMED | {short: _NAMED[name] for short, name in SHORT_NAMES.items()}
 _NAMES_SHOWN = (
@@ -117,6 +145,9 @@ _NAMES_SHOWN = (
     "dtype"
 )
 _BY_DATA_TYPE = {row.data_type: row for row in ELEMENTS if row.is_exact}
+
+_PACKED_BY_NAME = {row.name: row for row in _PACKED}
+_PACKED_BY_TYPE = {row.data_type: row for row in reversed(_PACKED)}
 
 _SM_100_PREFIXES = ("float4_", "float6_")
 _LIKELY = {1: ("float8_e4m3fn", "float8_e5m2"), 2: ("bfloat16",)}
@@ -150,6 +181,28 @@ def element(dtype: object, *, argument: str = "dtype") -> Element:
     if isinstance(name, str) and name in _BY_NAME:
         return _BY_NAME[name]
     return element(_numpy_dtype(name, argument), argument=argument)
+
+
+def packed_element(dtype: object) -> Element | None:
+    """Return the type of 4 or 6 bits that ``dtype`` means, which sm_100a has; None for others.
+
+    >>> packed_element("e2m1").name, packed_element("float16")
+    ('float4_e2m1fn', None)
+    """
+    if isinstance(dtype, DataType):
+        return _PACKED_BY_TYPE.get(dtype)
+    name = dtype
+    if isinstance(dtype, Element):
+        name = dtype.name
+    elif not isinstance(dtype, str):
+        name = getattr(dtype, "name", getattr(dtype, "__name__", None))
+    return (
+        _PACKED_BY_NAME.get(_SHORT_PACKED_NAMES.get(name, name)) if isinstance(name, str) else None
+    )
+
+
+def _of_name(name: str) -> Element:
+    return _PACKED_BY_NAME.get(name) or _NAMED[name]
 
 
 def _of_data_type(data_type: DataType, argument: str) -> Element:
@@ -222,5 +275,6 @@ def _needs_sm_100(name: str, argument: str) -> ArrayTypeError:
         argument,
         name,
         "the packed 4-bit and 6-bit types need sm_100 (Blackwell); Hopper has none of them",
-        'Pack them into bytes yourself and pass dtype="uint8", or use "float8_e4m3fn"',
+        'Pack them into bytes yourself and pass dtype="uint8", or use "float8_e4m3fn". Tiles of '
+        'packed bytes take dtype="float4_e2m1fn" with arch="sm_100a"',
     )

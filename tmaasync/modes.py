@@ -32,8 +32,10 @@ __all__ = [
     "Tcgen05SwizzleMode",
 ]
 
-SwizzleName = Literal["none", "32B", "64B", "128B"]
-"""Short names of the modes of `Swizzle` that sm_90 has."""
+SwizzleName = Literal[
+    "none", "32B", "64B", "128B", "128B_ATOM_32B", "128B_ATOM_32B_FLIP_8B", "128B_ATOM_64B"
+]
+"""Short names of the members of `Swizzle`; sm_90 has the first four."""
 
 InterleaveName = Literal["none", "16B", "32B"]
 """Short names of the members of `Interleave`."""

@@ -61,6 +61,10 @@ LOADS = {
         "ptx::cp_async_bulk_tensor_load<2, 2>(to, &tile.map, {0, int(8 * block)}, barrier, 0);"
     ),
     "function": "tma_load_2sm<2>(tile.map, shared.full, shared.bytes, {0, int(8 * block)});",
+    "tile": (
+        "tma_load_2sm(tile, shared.full, reinterpret_cast<Tile::Shared&>(shared.bytes), "
+        "{0, int(8 * block)});"
+    ),
     "asm": (
         'asm volatile("cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.mbarrier'
         '::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" :: "r"(to), "l"(&tile.map), '
@@ -81,7 +85,8 @@ def pair(load: str, *, odd: bool = False, mask: bool = False, arch: str = "sm_10
 
 
 @pytest.mark.parametrize(
-    ("load", "odd"), [("wrapper", False), ("wrapper", True), ("function", False), ("asm", True)]
+    ("load", "odd"),
+    [("wrapper", False), ("wrapper", True), ("function", False), ("tile", False), ("asm", True)],
 )
 def test_both_ctas_of_a_pair_count_on_one_barrier(load: str, odd: bool) -> None:
     for races, seed in ((False, 0), (True, 0), (True, 1)):

@@ -409,7 +409,9 @@ def test_a_message_names_argument_value_rule_and_remedy() -> None:
     ],
 )
 def test_what_only_sm_100_has_is_refused_by_name(changes: dict[str, Any], name: str) -> None:
-    with pytest.raises(TensorMapError, match="exists on sm_100 and later; this is sm_90") as caught:
+    with pytest.raises(
+        TensorMapError, match="exists on sm_100a and sm_103a; this is sm_90a"
+    ) as caught:
         ordinary_tiled(**changes).check()
 
     assert name in str(caught.value)

@@ -176,7 +176,8 @@ class CutSizes:
     def tile_bytes(self) -> int:
         """Bytes of the tile in shared memory, which a barrier must expect for a load.
 
-        Elements out of bounds are included: TMA fills and credits them.
+        Elements out of bounds are included: TMA fills and credits them. The gaps of packed types
+        are in shared memory too, and are not counted.
         """
         return self._cut.tile_bytes
 

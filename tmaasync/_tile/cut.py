@@ -9,7 +9,12 @@ from typing import Any
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
-from tmaasync._hardware import BOX_START_ALIGNMENT, MAX_BOX_SIDE, MAX_SHARED_BYTES, TMA_ALIGNMENT
+from tmaasync._hardware import (
+    BOX_START_ALIGNMENT,
+    MAX_BOX_SIDE,
+    MAX_SHARED_BYTES,
+    TMA_ALIGNMENT,
+)
 from tmaasync._kinds import as_int, is_integer, shown
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle
@@ -19,6 +24,9 @@ CUDA_SWIZZLE = {
     Swizzle.B32: "k32B",
     Swizzle.B64: "k64B",
     Swizzle.B128: "k128B",
+    Swizzle.B128_ATOM_32B: "k128BAtom32B",
+    Swizzle.B128_ATOM_32B_FLIP_8B: "k128BAtom32BFlip8B",
+    Swizzle.B128_ATOM_64B: "k128BAtom64B",
 }
 
 
@@ -47,7 +55,12 @@ class Cut:
     @property
     def box_bytes(self) -> int:
         """Bytes that one instruction moves and credits."""
-        return math.prod(self.box_shape) * self.element.itemsize
+        return math.prod(self.box_shape) * self.element.data_type.bits // 8
+
+    @property
+    def shared_box_bytes(self) -> int:
+        """Bytes of a box in shared memory, the gaps of packed types included."""
+        return math.prod(self.box_shape) * self.element.shared_bits // 8
 
     @property
     def boxes(self) -> int:
@@ -78,11 +91,27 @@ class Cut:
         return f"tmaasync::TMATensorTile<{', '.join(arguments)}>"
 
 
-def default_box(tile_shape: tuple[int, ...], itemsize: int, swizzle: Swizzle) -> tuple[int, ...]:
+def cut_of(
+    element: Element,
+    tile_shape: tuple[int, ...],
+    box_shape: tuple[int, ...] | None,
+    element_strides: tuple[int, ...],
+    swizzle: Swizzle,
+) -> Cut:
+    """Return a tile's boxes, by `default_box` if ``box_shape`` is None."""
+    # A box of a type with gaps is 128 elements wide, in 128 bytes (cuda.h).
+    width = Swizzle.B128 if element.data_type.has_gaps else swizzle
+    box = box_shape or default_box(tile_shape, element.shared_bits, width)
+    return Cut(element, tile_shape, box, element_strides, swizzle)
+
+
+def default_box(
+    tile_shape: tuple[int, ...], element_bits: int, swizzle: Swizzle
+) -> tuple[int, ...]:
     """Return the box of a tile without ``box_shape``; `create_tma_tile` states the rule."""
     last = tile_shape[-1]
     if swizzle is not Swizzle.NONE:
-        last = min(last, swizzle.span_bytes // itemsize)
+        last = min(last, 8 * swizzle.span_bytes // element_bits)
     return (*(equal_part(side) for side in tile_shape[:-1]), equal_part(last))
 
 
@@ -197,17 +226,18 @@ def layout_violations(view: ArrayView) -> list[Violation]:
 def cut_violations(cut: Cut) -> list[Violation]:
     """Return the rules of shared memory that a tile breaks."""
     found = []
-    if cut.tile_bytes > MAX_SHARED_BYTES:
+    tile_bytes = cut.boxes * cut.shared_box_bytes
+    if tile_bytes > MAX_SHARED_BYTES:
         found.append(
             Violation(
                 "tile_shape",
                 cut.tile_shape,
-                f"it takes {cut.tile_bytes} bytes and a block has {MAX_SHARED_BYTES} bytes of "
+                f"it takes {tile_bytes} bytes and a block has {MAX_SHARED_BYTES} bytes of "
                 "shared memory",
                 "Choose a smaller tile; a pipeline holds two to four of them",
             )
         )
-    row_bytes, span = cut.box_shape[-1] * cut.element.itemsize, cut.swizzle.span_bytes
+    row_bytes, span = cut.box_shape[-1] * cut.element.shared_bits // 8, cut.swizzle.span_bytes
     if cut.swizzle is not Swizzle.NONE and row_bytes < span:
         found.append(
             Violation(
@@ -215,16 +245,16 @@ def cut_violations(cut: Cut) -> list[Violation]:
                 cut.tile_shape[-1],
                 f"its rows are {row_bytes} bytes and {cut.swizzle} lays rows {span} bytes apart in "
                 "shared memory (measured on an H200), which would leave gaps",
-                f"Use {span // cut.element.itemsize} elements, or the swizzle of that width",
+                f"Use {8 * span // cut.element.shared_bits} elements, or the swizzle of that width",
             )
         )
-    if cut.boxes > 1 and cut.box_bytes % BOX_START_ALIGNMENT:
+    if cut.boxes > 1 and cut.shared_box_bytes % BOX_START_ALIGNMENT:
         found.append(
             Violation(
                 "box_shape",
                 cut.box_shape,
-                f"a box of {cut.box_bytes} bytes would make the next one start off a multiple of "
-                f"{BOX_START_ALIGNMENT} bytes",
+                f"a box of {cut.shared_box_bytes} bytes would make the next one start off a "
+                f"multiple of {BOX_START_ALIGNMENT} bytes",
                 "Choose a tile that is one box, or a box of a multiple of 128 bytes",
             )
         )

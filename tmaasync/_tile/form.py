@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 from tmaasync import _driver
 from tmaasync._arrays import ArrayView
-from tmaasync._hardware import INTERLEAVED_ALIGNMENT, TMA_ALIGNMENT
+from tmaasync._elements import Element
+from tmaasync._hardware import INTERLEAVED_ALIGNMENT, TMA_ALIGNMENT, WIDE_MAP_ARCHS
 from tmaasync._tile.argument import MapForm
 from tmaasync._tile.cut import (
-    Cut,
     argument_violations,
+    cut_of,
     cut_violations,
-    default_box,
     layout_violations,
 )
+from tmaasync._tile.packed import extents
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import (
     Interleave,
@@ -27,7 +28,7 @@ from tmaasync.modes import (
     Swizzle,
     SwizzleName,
 )
-from tmaasync.tensormap import TensorMapSpec
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
 _MAX_FORMS = 4096
 
@@ -42,6 +43,7 @@ class TileOptions(NamedTuple):
     oob_fill: OOBFill | OOBFillName
     interleave: Interleave | InterleaveName
     element_strides: tuple[int, ...] | None
+    arch: str
 
     def check(self, rank: int) -> None:
         """Refuse sides and modes of other types, which a look-up takes for equal ones.
@@ -76,30 +78,29 @@ FORMS: dict[object, TileForm] = {}
 """Every form made so far, by the array's layout, the tile options and the element type."""
 
 
-def cached_form(key: object, view: ArrayView, options: TileOptions) -> TileForm:
-    """Return the form under this key; make it if there is none."""
+def cached_form(key: object, view: ArrayView, kind: Element, options: TileOptions) -> TileForm:
+    """Return the form under this key; make it if there is none. ``kind`` is the tile's element."""
     try:
         form = FORMS.get(key)
     except TypeError:  # an argument that has no hash, which is refused below
         form = None
     if form is None:
-        form = _new_form(view, options)
+        form = _new_form(view, kind, options)
         if len(FORMS) >= _MAX_FORMS:
             FORMS.clear()
         FORMS[key] = form
     return form
 
 
-def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
+def _new_form(view: ArrayView, kind: Element, options: TileOptions) -> TileForm:
     """Check everything and encode: the costly part of `create_tma_tile`."""
     strides = options.element_strides or (1,) * view.ndim
     swizzle = Swizzle.of(options.swizzle, "swizzle")
-    box = options.box_shape or default_box(options.tile_shape, view.element.itemsize, swizzle)
-    cut = Cut(view.element, options.tile_shape, box, strides, swizzle)
+    cut = cut_of(kind, options.tile_shape, options.box_shape, strides, swizzle)
     spec = TensorMapSpec(
         address=view.address,
-        dtype=view.element.data_type,
-        shape=view.shape,
+        dtype=kind.data_type,
+        shape=extents(view, kind),
         strides_bytes=view.strides_bytes[:-1],
         box_shape=cut.span_shape,
         element_strides=strides,
@@ -107,13 +108,30 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
         swizzle=swizzle,
         l2_promotion=L2Promotion.of(options.l2_promotion, "l2_promotion"),
         oob_fill=OOBFill.of(options.oob_fill, "oob_fill"),
+        arch=options.arch,
     )
     TensorMapError.raise_for([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
-    descriptor = spec.encode() if view.device is None else _driver.encode(spec, view.device)
-    is_interleaved = spec.interleave is Interleave.B32
-    mask = (INTERLEAVED_ALIGNMENT if is_interleaved else TMA_ALIGNMENT) - 1
+    descriptor = encoded(spec, view.device)
+    is_coarse = spec.interleave is Interleave.B32 or kind.data_type.has_gaps
+    mask = (INTERLEAVED_ALIGNMENT if is_coarse else TMA_ALIGNMENT) - 1
     template = view._replace(owner=None, lease=None)
     return TileForm(cut, template, descriptor, spec, cut.cuda_type(), mask)
+
+
+def encoded(spec: TensorMapSpec | Im2colSpec, device: int | None) -> bytes:
+    """Return the bytes of a legal spec for arrays on a device, or in host memory.
+
+    Raises:
+        TensorMapError: The device is no chip of the spec's architecture.
+    """
+    if device is None:
+        return spec.encode()
+    major, minor = _driver.device_limits(device).compute_capability
+    if spec.has_wide_maps and f"sm_{major}{minor}a" not in WIDE_MAP_ARCHS:
+        rule = f"the array is on a GPU of compute capability {major}.{minor}"
+        remedy = "Leave it out, or pass a NumPy array, whose kernels the CPU runs"
+        raise TensorMapError.broken("arch", repr(spec.arch), rule, remedy)
+    return _driver.encode(spec, device)
 
 
 def rebind_violations(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tmaasync import _arrays
 from tmaasync._kinds import check_flags
 from tmaasync._tile.cut import argument_violations, equal_part, sides_of
+from tmaasync._tile.packed import view_and_element
 from tmaasync._tile.tensor import TMATensorTile, create_tma_tile
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle, SwizzleName
@@ -19,6 +19,7 @@ def create_tensor_tile(
     swizzle: Swizzle | SwizzleName = Swizzle.NONE,
     k_major_tma: bool = True,
     dtype: object = None,
+    arch: str = "sm_90a",
 ) -> TMATensorTile:
     """Describe a tile in the shared-memory layout of a wgmma operand: one box per chunk.
 
@@ -33,6 +34,7 @@ def create_tensor_tile(
         swizzle: As in `create_tma_tile`.
         k_major_tma: Whether K is the contiguous side. If not, the array is (K, M or N).
         dtype: As in `create_tma_tile`.
+        arch: As in `create_tma_tile`.
 
     Raises:
         TensorMapError: The tile breaks rules of the hardware; every one is listed with a remedy.
@@ -45,10 +47,10 @@ def create_tensor_tile(
     ((128, 8), 8)
     """
     sides = _array_sides(sides_of("tile_shape", tile_shape), k_major=k_major_tma)
-    itemsize = _arrays.view(array, dtype=dtype).element.itemsize
+    _, kind = view_and_element(array, dtype)
     mode = Swizzle.of(swizzle, "swizzle")
-    box = _operand_box(sides, itemsize, mode)
-    return create_tma_tile(array, sides, swizzle=mode, box_shape=box, dtype=dtype)
+    box = _operand_box(sides, kind.shared_bits, mode)
+    return create_tma_tile(array, sides, swizzle=mode, box_shape=box, dtype=dtype, arch=arch)
 
 
 def _array_sides(tile_shape: tuple[int, ...], *, k_major: bool) -> tuple[int, ...]:
@@ -64,7 +66,7 @@ def _array_sides(tile_shape: tuple[int, ...], *, k_major: bool) -> tuple[int, ..
     return tile_shape[::-1]
 
 
-def _operand_box(sides: tuple[int, ...], itemsize: int, swizzle: Swizzle) -> tuple[int, ...]:
+def _operand_box(sides: tuple[int, ...], element_bits: int, swizzle: Swizzle) -> tuple[int, ...]:
     """Return the box of an operand: a chunk wide, 16 bytes without swizzle.
 
     Raises:
@@ -72,7 +74,7 @@ def _operand_box(sides: tuple[int, ...], itemsize: int, swizzle: Swizzle) -> tup
     """
     rank = max(len(sides), 1)
     TensorMapError.raise_for(argument_violations(rank, sides, None, (1,) * rank))
-    chunk = min(sides[-1], swizzle.span_bytes // itemsize)
+    chunk = min(sides[-1], 8 * swizzle.span_bytes // element_bits)
     return (*(equal_part(side) for side in sides[:-1]), chunk)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tmaasync._elements import element
+from tmaasync._elements import element, packed_element
 from tmaasync._tile.argument import UnboundTile
-from tmaasync._tile.cut import Cut, argument_violations, cut_violations, default_box, sides_of
+from tmaasync._tile.cut import Cut, argument_violations, cut_of, cut_violations, sides_of
 from tmaasync._tile.tensor import TMATensorTile, create_tma_tile
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import (
@@ -35,6 +35,7 @@ class TMATensorTileTemplate(UnboundTile):
     l2_promotion: L2Promotion
     oob_fill: OOBFill
     interleave: Interleave
+    arch: str
 
     @property
     def _cut(self) -> Cut:
@@ -62,6 +63,7 @@ class TMATensorTileTemplate(UnboundTile):
             interleave=self.interleave,
             element_strides=self.cut.element_strides,
             dtype=self.cut.element,
+            arch=self.arch,
         )
 
 
@@ -75,6 +77,7 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
     oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
     interleave: Interleave | InterleaveName = Interleave.NONE,
     element_strides: Sequence[int] | None = None,
+    arch: str = "sm_90a",
 ) -> TMATensorTileTemplate:
     """Describe a tile before there is an array, with the arguments of `create_tma_tile`.
 
@@ -87,6 +90,7 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
         oob_fill: As in `create_tma_tile`.
         interleave: As in `create_tma_tile`.
         element_strides: As in `create_tma_tile`.
+        arch: As in `create_tma_tile`.
 
     Raises:
         TensorMapError: The tile breaks rules for every array; each is listed.
@@ -98,7 +102,7 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
     >>> template.tile_bytes, template.bind(np.zeros((256, 256), np.float16)).tiles_per_side
     (8192, (4, 4))
     """
-    sides, kind = sides_of("tile_shape", tile_shape), element(dtype)
+    sides, kind = sides_of("tile_shape", tile_shape), packed_element(dtype) or element(dtype)
     strides = element_strides
     strides = (1,) * len(sides) if strides is None else sides_of("element_strides", strides)
     given = None if box_shape is None else sides_of("box_shape", box_shape)
@@ -107,18 +111,19 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
         TensorMapError.raise_for([Violation("tile_shape", sides, rule, remedy)])
     TensorMapError.raise_for(argument_violations(len(sides), sides, given, strides))
     mode = Swizzle.of(swizzle, "swizzle")
-    cut = Cut(kind, sides, given or default_box(sides, kind.itemsize, mode), strides, mode)
+    cut = cut_of(kind, sides, given, strides, mode)
     rest = (
         L2Promotion.of(l2_promotion, "l2_promotion"),
         OOBFill.of(oob_fill, "oob_fill"),
         Interleave.of(interleave, "interleave"),
+        arch,
     )
     TensorMapError.raise_for(_template_violations(cut, *rest))
     return TMATensorTileTemplate(cut, *rest)
 
 
 def _template_violations(
-    cut: Cut, l2_promotion: L2Promotion, oob_fill: OOBFill, interleave: Interleave
+    cut: Cut, l2_promotion: L2Promotion, oob_fill: OOBFill, interleave: Interleave, arch: str
 ) -> list[Violation]:
     """Return the rules that this tile breaks with any array."""
     spec = TensorMapSpec(
@@ -132,6 +137,7 @@ def _template_violations(
         swizzle=cut.swizzle,
         l2_promotion=l2_promotion,
         oob_fill=oob_fill,
+        arch=arch,
     )
     return [*spec.violations(), *cut_violations(cut)]
 
@@ -139,7 +145,7 @@ def _template_violations(
 def _smallest_strides(cut: Cut) -> tuple[int, ...]:
     """Return the strides of an array of one box, which has none of an array's own faults."""
     strides: list[int] = []
-    pitch = -(-cut.span_shape[-1] * cut.element.itemsize // 32) * 32
+    pitch = -(-cut.span_shape[-1] * cut.element.data_type.bits // 256) * 32
     for side in reversed(cut.span_shape[1:-1]):
         strides.append(pitch)
         pitch *= side

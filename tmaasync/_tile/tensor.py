@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tmaasync import _arrays
 from tmaasync._arrays import AddressReader, ArrayView, fingerprint
-from tmaasync._elements import element
 from tmaasync._tile.argument import MapTile, view_in_place
 from tmaasync._tile.cut import sides_of
 from tmaasync._tile.form import FORMS, TileForm, TileOptions, cached_form, rebind_violations
+from tmaasync._tile.packed import view_and_element
 from tmaasync.errors import TensorMapError
 from tmaasync.modes import (
     Interleave,
@@ -39,7 +38,7 @@ class TMATensorTile(MapTile):
     _form: TileForm
 
     def __repr__(self) -> str:
-        shape = "x".join(map(str, self._form.view.shape))
+        shape = "x".join(map(str, self._form.spec.shape))
         sides = "x".join(map(str, self.tile_shape))
         boxes = f", {self.boxes_per_tile} boxes" if self.boxes_per_tile > 1 else ""
         return (
@@ -61,7 +60,7 @@ class TMATensorTile(MapTile):
     def tiles_per_side(self) -> tuple[int, ...]:
         """The number of tiles that cover the array along each side, outermost first."""
         strides = self._form.cut.element_strides
-        spans = zip(self._form.view.shape, self.tile_shape, strides, strict=True)
+        spans = zip(self._form.spec.shape, self.tile_shape, strides, strict=True)
         return tuple(-(-extent // (side * stride)) for extent, side, stride in spans)
 
     def _address_reader(self) -> AddressReader | None:
@@ -112,6 +111,7 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
     interleave: Interleave | InterleaveName = Interleave.NONE,
     element_strides: Sequence[int] | None = None,
     dtype: object = None,
+    arch: str = "sm_90a",
 ) -> TMATensorTile:
     """Describe a tile of an array of 1 to 5 dimensions.
 
@@ -126,7 +126,8 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
         tile_shape: Elements per side, outermost first, one per dimension of the array.
         swizzle: How 16-byte chunks are permuted in shared memory, so that columns are read without
             bank conflicts: ``"none"``, ``"32B"``, ``"64B"``, ``"128B"``, or a member of `Swizzle`.
-            Operands of wgmma use ``"128B"``.
+            Operands of wgmma use ``"128B"``. ``"128B_ATOM_32B"``, ``"128B_ATOM_32B_FLIP_8B"`` and
+            ``"128B_ATOM_64B"`` need ``arch="sm_100a"``.
         box_shape: Elements per side of one box; overrides the rule above.
         l2_promotion: The granule in which L2 fetches what a load touches: ``"none"``, ``"64B"``,
             ``"128B"``, ``"256B"``, or a member of `L2Promotion`.
@@ -137,7 +138,13 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
         element_strides: Take every n-th element along a side, 1 to 8; the tile's sides count what
             lands in shared memory. The last is 1: the hardware ignores it (measured on an H200).
         dtype: The element type, where the array does not state it (fp8 in bytes, tf32 in float32),
-            as a NumPy dtype or a name such as ``"bf16"``, ``"fp16"``, ``"e4m3"``, ``"tf32"``.
+            as a NumPy dtype or a name such as ``"bf16"``, ``"fp16"``, ``"e4m3"``, ``"tf32"``. With
+            ``arch="sm_100a"`` an array of bytes may hold ``"float4_e2m1fn"``, ``"float6_e2m3fn"``
+            or ``"float6_e3m2fn"`` without padding, low bits first; shapes count these elements.
+            Elements of 6 bits, and of 4 bits as ``"float4_e2m1fn_unpacked"``, take 16 bytes of
+            shared memory for 16, and boxes are 128 wide.
+        arch: The architecture whose rules hold; ``"sm_100a"`` and ``"sm_103a"`` have packed types
+            and swizzles of larger atoms (cuda.h on ``cuTensorMapEncodeTiled``). Not run on a chip.
 
     Raises:
         TensorMapError: The tile breaks rules of the hardware; every one is listed with a remedy.
@@ -156,7 +163,7 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
         try:
             form = FORMS[
                 layout, tile_shape, swizzle, box_shape, l2_promotion, oob_fill, interleave,
-                element_strides, dtype,
+                element_strides, arch, dtype,
             ]  # fmt: skip
         except (KeyError, TypeError):  # TypeError: a list; the slow path turns it into a tuple
             pass
@@ -180,12 +187,12 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
         oob_fill,
         interleave,
         None if element_strides is None else sides_of("element_strides", element_strides),
+        arch,
     )
-    kind = None if dtype is None else element(dtype)
-    view = _arrays.view(array, dtype=kind)
+    view, kind = view_and_element(array, dtype)
     options.check(view.ndim)
     layout = (view[1:5], view.framework) if seen is None else seen[1]
-    form = cached_form((layout, *options, kind), view, options)
+    form = cached_form((layout, *options, dtype if dtype is None else kind), view, kind, options)
     return _tile_at(form, view)
 
 

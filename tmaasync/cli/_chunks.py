@@ -97,7 +97,7 @@ class Layout:
     def offsets(self) -> npt.NDArray[np.int64]:
         """Return the offset of every element in bytes: (rows, columns)."""
         shape = (self.rows, self.columns)
-        box = default_box(shape, self.itemsize, self.swizzle)
+        box = default_box(shape, 8 * self.itemsize, self.swizzle)
         return tile_offset((*np.indices(shape),), shape, box, self.itemsize, self.swizzle)
 
     def chunk_offsets(self) -> npt.NDArray[np.int64]:

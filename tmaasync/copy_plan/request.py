@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 from tmaasync._hardware import SHARED_LINE_BYTES
-from tmaasync._tile.cut import Cut, cut_violations, default_box
+from tmaasync._tile.cut import Cut, cut_of, cut_violations
 from tmaasync.errors import Violation
 from tmaasync.modes import CachePolicy, Swizzle
 from tmaasync.tensormap import TensorMapSpec
@@ -73,7 +73,7 @@ def layout(element: Element, sides: tuple[int, ...], swizzle: Swizzle) -> Cut:
     one with rows of 12 bytes, lies there in row-major order.
     """
     ones = (1,) * len(sides)
-    cut = Cut(element, sides, default_box(sides, element.itemsize, swizzle), ones, swizzle)
+    cut = cut_of(element, sides, None, ones, swizzle)
     if swizzle is Swizzle.NONE and (cut_violations(cut) or _box_violations(cut)):
         return replace(cut, box_shape=sides)
     return cut

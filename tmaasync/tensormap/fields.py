@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
-from tmaasync._elements import element
+from tmaasync._elements import element, packed_element
 from tmaasync._hardware import MAX_BOX_SIDE, MAX_IM2COL_PIXELS, WIDE_MAP_ARCHS
 from tmaasync.errors import ArrayTypeError
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
@@ -195,7 +195,7 @@ def _field_value(name: str, value: Any) -> Any:
         return normalised(value)
     if name == "dtype":
         try:
-            return element(value).data_type
+            return (packed_element(value) or element(value)).data_type
         except ArrayTypeError:
             return value
     mode = MODE_ARGUMENTS[name].named(value) if name in MODE_ARGUMENTS else None

@@ -17,6 +17,7 @@ from tmaasync._hardware import (
     MAX_IM2COL_PIXELS,
     MAX_SHARED_BYTES,
     TMA_ALIGNMENT,
+    WIDE_MAP_ARCHS,
 )
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType, Interleave, OOBFill, Swizzle
@@ -210,8 +211,7 @@ def _sm_100_modes(spec: MapFields) -> Iterator[Violation]:
     ):
         value = getattr(spec, argument)
         if isinstance(value, (DataType, Swizzle)) and value.needs_sm_100:
-            chip = spec.arch.rstrip("a")
-            rule = f"it exists on sm_100 and later; this is {chip}"
+            rule = f"it exists on {' and '.join(WIDE_MAP_ARCHS)}; this is {spec.arch}"
             yield Violation(argument, value, rule, f'{remedy}, or pass arch="sm_100a"')
 
 

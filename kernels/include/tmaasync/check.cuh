@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/cluster.cuh>
+#include <tmaasync/element_bits.cuh>
 #include <tmaasync/instrument/trap.cuh>
 #include <tmaasync/operands/copies.cuh>
 
@@ -69,7 +70,7 @@ __device__ __forceinline__ void check_cta_mask(u32 cta_mask) {
 // Check the start of a copy of elements T, innermost first.
 template <typename T, int kRank>
 __device__ __forceinline__ void check_start(const ptx::Coordinates<kRank>& at) {
-    constexpr int kElements = sizeof(T) < kGranuleBytes ? kGranuleBytes / sizeof(T) : 1;
+    constexpr int kElements = ElementBits<T>::kStart;
     const char* const rule = "copies start at 16 bytes, so it must be a multiple of";
     check(at.values[0] % kElements == 0, "at[0]", at.values[0], rule, kElements);
 }

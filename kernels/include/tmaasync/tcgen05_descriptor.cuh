@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/element_bits.cuh>
 #include <tmaasync/operand_buffer.cuh>
 #include <tmaasync/operands/tcgen05.cuh>
 #include <tmaasync/same_type.cuh>
@@ -8,18 +9,6 @@
 // The two descriptors of tcgen05.mma, from types and shapes at compile time: PTX ISA, "Instruction
 // descriptor" and "Shared memory descriptor". tmaasync.tcgen05 computes the same on the host.
 namespace tmaasync {
-
-// Elements of 6 and 4 bits. In shared memory 16 of them fill 16 bytes (kinds f8f6f4 and mxf8f6f4);
-// of kinds mxf4 and mxf4nvf4 two fill a byte.
-struct float6_e2m3 {
-    unsigned char bits;
-};
-struct float6_e3m2 {
-    unsigned char bits;
-};
-struct float4_e2m1 {
-    unsigned char bits;
-};
 
 // Scale factors: of 32 elements along K, and of 16.
 struct scale_ue8m0 {
@@ -59,6 +48,8 @@ template <>
 struct Tcgen05TypeOf<float6_e3m2> : Tcgen05Code<Tcgen05Kind::kF8F6F4, 4> {};
 template <>
 struct Tcgen05TypeOf<float4_e2m1> : Tcgen05Code<Tcgen05Kind::kF8F6F4, 5> {};
+template <>
+struct Tcgen05TypeOf<float4_e2m1_unpacked> : Tcgen05TypeOf<float4_e2m1> {};
 template <>
 struct Tcgen05TypeOf<unsigned char> : Tcgen05Code<Tcgen05Kind::kI8, 0> {};
 template <>
@@ -156,6 +147,7 @@ __device__ constexpr u32 tcgen05_scaled_instruction_descriptor(
 template <Swizzle kSwizzle>
 __device__ __forceinline__ u64
 initialize_tcgen05_descriptor(u32 shared, u32 leading_bytes, u32 stride_bytes) {
+    static_assert(kSwizzle <= Swizzle::k128BAtom32B, "tcgen05 reads no operand with this swizzle");
     constexpr u64 kLayout = kSwizzle == Swizzle::kNone ? 0
                             : kSwizzle == Swizzle::k128BAtom32B
                                 ? 1

@@ -231,6 +231,7 @@ struct TMATensorTile : TileLayout<T, TileShape, BoxShape, kSwizzleMode, ElementS
         const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         static_assert(StoredTile<TileShape, BoxShape>::kIsWhole, "the boxes divide a stored tile");
+        static_assert(ElementBits<T>::kIsStored, "the unpacked type is of loads alone");
         check_store(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {

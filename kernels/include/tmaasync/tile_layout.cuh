@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/element_bits.cuh>
 #include <tmaasync/operands/copies.cuh>
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/swizzle.cuh>
@@ -66,13 +67,13 @@ struct TileLayout {
     static constexpr int kBoxes = count_boxes();
     static constexpr int kElements = TileShape::kElements;
     static constexpr int kBoxElements = BoxShape::kElements;
-    static constexpr int kBoxBytes = kBoxElements * static_cast<int>(sizeof(T));
-    // Bytes that one tile credits to a barrier, including out-of-bounds elements.
+    // Bytes that one box and one tile credit to a barrier, including out-of-bounds elements.
+    static constexpr int kBoxBytes = kBoxElements * ElementBits<T>::kLoaded / 8;
     static constexpr int kBytes = kBoxes * kBoxBytes;
+    // Bytes from one box to the next in shared memory, with the gaps of elements below a byte.
+    static constexpr int kBoxStep = kBoxElements * ElementBits<T>::kShared / 8;
     static constexpr int kAlignment = alignment_bytes(kSwizzle);
-    static_assert(
-        kBoxes == 1 || kBoxBytes % 128 == 0, "each box starts at a multiple of 128 bytes"
-    );
+    static_assert(kBoxes == 1 || kBoxStep % 128 == 0, "each box starts at a multiple of 128 bytes");
 
     // Extent of the tile along side `dim`, outermost first.
     __device__ static constexpr int side(int dim) { return TileShape::side(dim); }
@@ -89,7 +90,7 @@ struct TileLayout {
     // The tile's buffer in shared memory: declare one per stage.
     struct alignas(kAlignment) Shared {
         static constexpr int kBytes = TileLayout::kBytes;  // bytes of a load, without padding
-        unsigned char bytes[kBytes];
+        unsigned char bytes[kBoxes * kBoxStep];
 
         __device__ __forceinline__ T* data() { return reinterpret_cast<T*>(bytes); }
         __device__ __forceinline__ const T* data() const {
@@ -109,12 +110,14 @@ struct TileLayout {
             if (dim < kRank - 1) box = box * boxes(dim) + index / part;
             within = within * part + index % part;
         }
-        return swizzled<kSwizzle>((box * kBoxElements + within) * static_cast<u32>(sizeof(T)));
+        const u32 element = box * kBoxElements + within;
+        constexpr u32 kBits = ElementBits<T>::kShared;
+        return swizzled<kSwizzle>(kBits < 8 ? element * kBits / 8 : element * (kBits / 8));
     }
 
     // The shared address of box `box` of the tile.
     __device__ __forceinline__ static u32 box_address(const Shared& shared, int box) {
-        return ptx::shared_address(shared.bytes) + box * kBoxBytes;
+        return ptx::shared_address(shared.bytes) + box * kBoxStep;
     }
 
     // The coordinates of box `box` in the array. In the box order the last side varies slowest, and

@@ -8,6 +8,7 @@
 #include <tmaasync/ptx/cp_async_bulk.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor_im2col.cuh>
+#include <tmaasync/ptx/cp_async_bulk_tensor_rows.cuh>
 #include <tmaasync/ptx/cp_reduce_async_bulk.cuh>
 
 // Issue one TMA instruction: the one header in which tiles and raw copies issue instructions, and
@@ -22,16 +23,18 @@ using ptx::TensorMap;
 
 // --- through a tensor map ------------------------------------------------------------------------
 
-template <int kRank>
+template <int kRank, int kCtaGroup = 1>
 __device__ __forceinline__ void load(
     u32 shared, const TensorMap& map, Coordinates<kRank> at, u32 barrier, CachePolicy policy
 ) {
     if (instrument::is_draining()) return;
     instrument::trace_load(shared, barrier);
-    ptx::cp_async_bulk_tensor_load<kRank>(shared, &map, at, barrier, static_cast<u64>(policy));
+    ptx::cp_async_bulk_tensor_load<kRank, kCtaGroup>(
+        shared, &map, at, barrier, static_cast<u64>(policy)
+    );
 }
 
-template <int kRank>
+template <int kRank, int kCtaGroup = 1>
 __device__ __forceinline__ void load_multicast(
     u32 shared,
     const TensorMap& map,
@@ -42,7 +45,7 @@ __device__ __forceinline__ void load_multicast(
 ) {
     if (instrument::is_draining()) return;
     instrument::trace_load(shared, barrier, 0, cta_mask);
-    ptx::cp_async_bulk_tensor_load_multicast<kRank>(
+    ptx::cp_async_bulk_tensor_load_multicast<kRank, kCtaGroup>(
         shared, &map, at, barrier, cta_mask, static_cast<u64>(policy)
     );
 }
@@ -112,6 +115,33 @@ __device__ __forceinline__ void prefetch_im2col(
 ) {
     if (instrument::is_draining()) return;
     ptx::cp_async_bulk_prefetch_tensor_im2col<kRank>(&map, at, offsets, static_cast<u64>(policy));
+}
+
+// Four rows of a matrix, by a map whose box is one row.
+__device__ __forceinline__ void load_rows(
+    u32 shared,
+    const TensorMap& map,
+    i32 column,
+    const i32 (&rows)[4],
+    u32 barrier,
+    CachePolicy policy
+) {
+    if (instrument::is_draining()) return;
+    instrument::trace_load(shared, barrier);
+    ptx::cp_async_bulk_tensor_gather4(
+        shared, &map, {column, rows[0], rows[1], rows[2], rows[3]}, barrier,
+        static_cast<u64>(policy)
+    );
+}
+
+__device__ __forceinline__ void store_rows(
+    const TensorMap& map, i32 column, const i32 (&rows)[4], u32 shared, CachePolicy policy
+) {
+    if (instrument::is_draining()) return;
+    instrument::trace_store(shared);
+    ptx::cp_async_bulk_tensor_scatter4(
+        &map, {column, rows[0], rows[1], rows[2], rows[3]}, shared, static_cast<u64>(policy)
+    );
 }
 
 // --- between plain addresses ---------------------------------------------------------------------

@@ -2,11 +2,10 @@
 
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/cache_policy.cuh>
-#include <tmaasync/instrument/draining.cuh>
 #include <tmaasync/operands/copies.cuh>
 #include <tmaasync/ptx/address.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor_rows.cuh>
+#include <tmaasync/ptx/tensormap.cuh>
+#include <tmaasync/tma_issue.cuh>
 
 // TMA without tiles, the instructions of sm_100a and sm_103a. Arguments are as in tma.cuh. Compiled
 // and emulated, not run on a chip.
@@ -22,11 +21,8 @@ __device__ __forceinline__ void tma_load_2sm(
     ptx::Coordinates<kRank> at,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    if (instrument::is_draining()) return;
-    ptx::cp_async_bulk_tensor_load<kRank, 2>(
-        ptx::shared_address(shared), &map, at, ptx::even_cta_of_pair(barrier.address()),
-        static_cast<u64>(policy)
-    );
+    const u32 even = ptx::even_cta_of_pair(barrier.address());
+    tma::load<kRank, 2>(ptx::shared_address(shared), map, at, even, policy);
 }
 
 // The same at the same offset in every CTA in the mask.
@@ -39,11 +35,26 @@ __device__ __forceinline__ void tma_load_2sm_multicast(
     u16 cta_mask,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    if (instrument::is_draining()) return;
-    ptx::cp_async_bulk_tensor_load_multicast<kRank, 2>(
-        ptx::shared_address(shared), &map, at, ptx::even_cta_of_pair(barrier.address()), cta_mask,
-        static_cast<u64>(policy)
-    );
+    const u32 even = ptx::even_cta_of_pair(barrier.address());
+    tma::load_multicast<kRank, 2>(ptx::shared_address(shared), map, at, even, cta_mask, policy);
+}
+
+// Load a tile into this CTA, box by box. The barrier of the even CTA must expect two tiles.
+template <typename Tile>
+__device__ __forceinline__ void tma_load_2sm(
+    const Tile& tile,
+    SharedMemBarrier& barrier,
+    typename Tile::Shared& shared,
+    ptx::Coordinates<Tile::kRank> at,
+    CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    const u32 even = ptx::even_cta_of_pair(barrier.address());
+#pragma unroll
+    for (int box = 0; box < Tile::kBoxes; ++box) {
+        tma::load<Tile::kRank, 2>(
+            Tile::box_address(shared, box), tile.map, Tile::box_start(at, box), even, policy
+        );
+    }
 }
 
 // Load four rows of a matrix from this column on, by a map whose box is one row. The barrier must
@@ -56,11 +67,7 @@ __device__ __forceinline__ void tma_gather4(
     const i32 (&rows)[4],
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    if (instrument::is_draining()) return;
-    ptx::cp_async_bulk_tensor_gather4(
-        ptx::shared_address(shared), &map, {column, rows[0], rows[1], rows[2], rows[3]},
-        barrier.address(), static_cast<u64>(policy)
-    );
+    tma::load_rows(ptx::shared_address(shared), map, column, rows, barrier.address(), policy);
 }
 
 // Store four rows. Rows beyond the matrix are dropped. Follow with commit_group().
@@ -71,11 +78,7 @@ __device__ __forceinline__ void tma_scatter4(
     const i32 (&rows)[4],
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    if (instrument::is_draining()) return;
-    ptx::cp_async_bulk_tensor_scatter4(
-        &map, {column, rows[0], rows[1], rows[2], rows[3]}, ptx::shared_address(shared),
-        static_cast<u64>(policy)
-    );
+    tma::store_rows(map, column, rows, ptx::shared_address(shared), policy);
 }
 
 }  // namespace tmaasync

@@ -10,6 +10,7 @@
 #include <tmaasync/copy/copy.cuh>
 #include <tmaasync/copy/strided.cuh>
 #include <tmaasync/cp_async.cuh>
+#include <tmaasync/gather4_tile.cuh>
 #include <tmaasync/global.cuh>
 #include <tmaasync/grid.cuh>
 #include <tmaasync/im2col.cuh>
