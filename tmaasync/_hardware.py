@@ -89,6 +89,9 @@ MAX_BOX_SIDE = 256
 MAX_IM2COL_PIXELS = 1024
 """Pixels that one im2col load takes."""
 
+WIDE_PIXELS = {"w": MAX_IM2COL_PIXELS, "w128": 128}
+"""Pixels that one load of im2col::w takes at most, and that one of im2col::w::128 takes."""
+
 INT32_LIMIT = 1 << 31
 """Coordinates of a tensor map, and counts that a kernel keeps in 32 bits, stay below."""
 

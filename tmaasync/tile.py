@@ -26,6 +26,7 @@ Fill bytes count as landed: a barrier expects the full `tile_bytes` at the array
 | `create_tma_tile_template` | no array yet | `TMATensorTileTemplate` |
 | `create_split_tma` | memory with extents known at run time | `SplitLastDimTMATensorTile` |
 | `create_tma_tile_im2col` | images of a convolution (im2col) | `TMATensorTileIm2col` |
+| `create_tma_tile_im2col_w` | pixels along the width, with halos | `TMATensorTileIm2colW` |
 
 Shapes list the outermost side first, device coordinates the innermost. (PTX ISA, "Tensors".)
 """
@@ -35,6 +36,7 @@ from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.bulk import BulkTile
 from tmaasync._tile.gather import create_tma_tile_gather4, gather4_tile_bytes
 from tmaasync._tile.im2col import TMATensorTileIm2col, create_tma_tile_im2col
+from tmaasync._tile.im2col_w import TMATensorTileIm2colW, create_tma_tile_im2col_w
 from tmaasync._tile.operand import create_tensor_tile
 from tmaasync._tile.pointer import Pointer
 from tmaasync._tile.split import SplitLastDimTMATensorTile, create_split_tma
@@ -51,12 +53,14 @@ __all__ = [
     "TMATensorTile",
     "TMATensorTileArray",
     "TMATensorTileIm2col",
+    "TMATensorTileIm2colW",
     "TMATensorTileTemplate",
     "create_split_tma",
     "create_tensor_tile",
     "create_tma_tile",
     "create_tma_tile_gather4",
     "create_tma_tile_im2col",
+    "create_tma_tile_im2col_w",
     "create_tma_tile_template",
     "gather4_tile_bytes",
 ]

@@ -22,6 +22,7 @@ from tmaasync import (
     create_tensor_tile,
     create_tma_tile,
     create_tma_tile_gather4,
+    create_tma_tile_im2col_w,
     create_tma_tile_template,
     gather4_tile_bytes,
 )
@@ -334,6 +335,80 @@ def test_a_row_below_the_matrix_is_not_stored() -> None:
         kernel(1, 32, (tile, tile, rows, places, 0, False, np.zeros(tile.tile_bytes, np.uint8)))
 
 
+# --- pixels along the width -----------------------------------------------------------------------
+
+WIDE = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+struct SharedMemory {
+    Tile::Shared tile;
+    SharedMemBarrier full;
+};
+extern "C" __device__ const int wide_shared_bytes = sizeof(SharedMemory);
+
+extern "C" __global__ void wide(const __grid_constant__ Tile tile, float16* seen, int w, int more) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    if (threadIdx.x != 0) return;
+    shared.full.init();
+    fence_barrier_init();
+    shared.full.expect_bytes(Tile::kBytes);
+    tile.async_copy(shared.tile, shared.full, {0, w, 1, 2}, more);
+    shared.full.wait(0);
+    for (int i = 0; i < Tile::kElements; ++i) {
+        const int row = i / Tile::side(1), channel = i % Tile::side(1);
+        seen[i] = *(const float16*)(shared.tile.bytes + Tile::tile_offset({channel, row}));
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("mode", ["w", "w128"])
+@pytest.mark.parametrize(("halo", "more", "stride"), [(0, 0, 1), (2, 0, 2), (3, 4, 1)])
+def test_a_tile_of_pixels_along_the_width(mode: str, halo: int, more: int, stride: int) -> None:
+    rng = np.random.default_rng(5)
+    images = rng.integers(1, 2000, (9, 3, 37, 128)).astype(np.float16)
+    pixels, group = (128, 32) if mode == "w128" else (40, 40)
+    lower, upper, start = -2, 1, 7
+    tile = create_tma_tile_im2col_w(
+        images, (pixels, 128), lower_corner=lower, upper_corner=upper, halo=halo, mode=mode,
+        stride=stride, swizzle="128B",
+    )  # fmt: skip
+    seen = np.zeros(tile.tile_shape, np.float16)
+    with scheduled(races=True):
+        kernel = Kernel(WIDE, "wide", types={"Tile": tile}, arch="sm_100a")
+        kernel(1, 32, (tile, seen, start, more))
+
+    places, w, n = [], start + more, 2
+    for pixel in range(1, pixels + 1):
+        places.append((n, w))
+        if pixel % group == 0:
+            places += [(n, w + stride * beyond) for beyond in range(1, halo + 1)]
+        w += stride
+        if w >= 37 + upper + more:
+            w, n = lower + more, n + 1
+    assert tile.tile_shape == (len(places), 128)
+    for row, (n, w) in zip(seen, places, strict=True):
+        inside = 0 <= w < 37 and n < 9
+        assert (row == (images[n, 1, w] if inside else 0)).all(), (n, w)
+
+
+WIDE_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "Hopper": ({"arch": "sm_90a"}, "wide is w; it exists on sm_100a and sm_103a"),
+    "a wide halo": ({"halo": 600}, "halo is 600; im2col::w takes 0 to 511 pixels"),
+    "a halo of every 32": ({"mode": "w128", "halo": 32}, "im2col::w::128 takes 0 to 31 pixels"),
+    "other pixels": ({"mode": "w128"}, "pixels_per_column is 64; mode w128 takes 128 pixels"),
+    "another mode": ({"mode": "h"}, "mode is 'h'; no mode has this name. Pass w or w128"),
+}
+
+
+@pytest.mark.parametrize("name", WIDE_REFUSED)
+def test_a_wide_tile_that_the_chip_lacks_is_refused(name: str) -> None:
+    options, words = WIDE_REFUSED[name]
+    with pytest.raises(TensorMapError, match=words):
+        create_tma_tile_im2col_w(np.zeros((2, 3, 40, 64), np.float16), (64, 64), **options)
+
+
 # --- compilers ------------------------------------------------------------------------------------
 
 
@@ -341,6 +416,8 @@ def test_a_row_below_the_matrix_is_not_stored() -> None:
 def test_tiles_compile_for_the_chip(arch: str) -> None:
     rows = create_tma_tile_gather4(drawn(8, 128), (8, 128), swizzle="128B", arch=arch)
     packed = create_tma_tile(drawn(8, 192), (8, 256), dtype="e2m3", arch=arch)
+    images = create_tma_tile_im2col_w(np.zeros((3, 3, 40, 64), np.float16), (64, 64), arch=arch)
     text = COPY.replace("STORE", STORE)
-    for source, name, tile in ((ROWS, "rows", rows), (text, "copy", packed)):
+    three = (ROWS, "rows", rows), (text, "copy", packed), (WIDE, "wide", images)
+    for source, name, tile in three:
         assert Kernel(source, name, types={"Tile": tile}, arch=arch).compile().warnings == ()

@@ -257,12 +257,12 @@ def test_pixels_along_the_width_with_halos(is_128: bool, halo: int, offset: int)
     shape = (images, height, width, channels)
     strides = (height * width * channels, width * channels, channels)
     pixels = 128 if is_128 else 40
-    spec = Im2colSpec(
-        data.ctypes.data, DataType.UINT8, shape, strides, (0, 0), (0, 0), channels, pixels
-    )
     lower, upper, start, row = -1, -2, 5, 1
-    bits = bits_of(spec) | 1 << 65 | is_128 << 66
-    bits |= (lower & 0xFFFF) << 448 | (upper & 0xFFFF) << 464
+    spec = Im2colSpec(
+        data.ctypes.data, DataType.UINT8, shape, strides, (0, lower), (0, upper), channels, pixels,
+        wide="w128" if is_128 else "w", arch="sm_100a",
+    )  # fmt: skip
+    assert Im2colSpec.decode(spec.encode()) == spec
     group = 32 if is_128 else pixels
     places, w, n = [], start + offset, 1
     for pixel in range(pixels):
@@ -277,8 +277,35 @@ def test_pixels_along_the_width_with_halos(is_128: bool, halo: int, offset: int)
         f"ptx::cp_async_bulk_tensor_load_im2col_w<4, {str(is_128).lower()}>(at, map, "
         f"{{0, {start}, {row}, 1}}, {{{halo}, {offset}}}, shared.full.address(), 0);"
     )
-    seen = copied(load, [bits], data, size, size).reshape(-1, channels)
+    seen = copied(load, [bits_of(spec)], data, size, size).reshape(-1, channels)
     pixel_of = data.reshape(shape)
     for place, (n, w) in zip(seen, places, strict=True):
         inside = 0 <= w < width and n < images
         assert (place == (pixel_of[n, row, w] if inside else 0)).all(), (n, w)
+
+
+def wide(**changes: Any) -> Im2colSpec:
+    shape, strides = (4, 8, 32, 64), (32768, 4096, 128)
+    given = {"wide": "w", "arch": "sm_100a", **changes}
+    corners = (0, -1), (0, 1)
+    return replace(Im2colSpec(0, DataType.FLOAT16, shape, strides, *corners, 64, 128), **given)
+
+
+WIDE_BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "Hopper": ({"arch": "sm_90a"}, "wide is w; it exists on sm_100a and .*Leave it out"),
+    "another name": ({"wide": "h"}, "wide is 'h'; no mode has this name. Pass w or w128"),
+    "a corner of the height": ({"lower_corner": (-1, 0)}, r"lower_corner\[0\] is -1; .*Use 0"),
+    "fewer pixels": ({"wide": "w128", "pixels_per_column": 64}, "mode w128 takes 128 pixels"),
+    "a far corner": ({"upper_corner": (0, 40000)}, r"upper_corner\[1\] is 40000; .*-32768 to"),
+}
+
+
+@pytest.mark.parametrize("name", WIDE_BROKEN)
+def test_a_broken_rule_of_wide_im2col_has_a_remedy(name: str) -> None:
+    changes, words = WIDE_BROKEN[name]
+    assert wide().violations() == ()
+    broken = wide(**changes)
+    with pytest.raises(Exception, match=words):
+        broken.check()
+    proposal = broken.explain().proposal
+    assert name == "another name" or (proposal is not None and not proposal.violations())

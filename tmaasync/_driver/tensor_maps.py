@@ -64,6 +64,8 @@ def _encode_tiled(spec: TensorMapSpec) -> Any:
 
 
 def _encode_im2col(spec: Im2colSpec) -> Any:
+    if spec.wide:
+        return _encode_im2col_wide(spec)
     return bindings.call(
         "cuTensorMapEncodeIm2col",
         *_tensor(spec),
@@ -72,6 +74,22 @@ def _encode_im2col(spec: Im2colSpec) -> Any:
         spec.channels_per_pixel,
         spec.pixels_per_column,
         *_access(spec),
+    )
+
+
+def _encode_im2col_wide(spec: Im2colSpec) -> Any:
+    strides, interleave, *rest = _access(spec)
+    return bindings.call(
+        "cuTensorMapEncodeIm2colWide",
+        *_tensor(spec),
+        spec.lower_corner[-1],
+        spec.upper_corner[-1],
+        spec.channels_per_pixel,
+        spec.pixels_per_column,
+        strides,
+        interleave,
+        bindings.driver().CUtensorMapIm2ColWideMode(int(spec.wide == "w128")),
+        *rest,
     )
 
 

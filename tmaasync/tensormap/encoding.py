@@ -20,7 +20,8 @@ element strides are stored less one, byte strides in units of 16.
 A corner takes 16, 8 or 5 bits at rank 3, 4 or 5. All other bits are zero.
 
 The bits of sm_100a are not published. Maps of its packed types, 13 to 15 at bits 71-74, and of its
-swizzles, whose number above 128B is at bits 83-84, are for the emulator alone.
+swizzles, whose number above 128B is at bits 83-84, are for the emulator alone; so are maps of
+wide im2col, which bits 65 and, for mode w128, 66 mark.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class _Run:
 
 _ADDRESS = _Run(0, 64)
 _IS_IM2COL = _Run(64, 1)
+_WIDE = _Run(65, 2)
 _RANK = _Run(68, 3, bias=1)
 _TYPE = _Run(71, 4)
 _INTERLEAVE = _Run(75, 2)
@@ -103,6 +105,7 @@ _TYPE_CODE = {
     DataType.PACKED_16U4_ALIGN16B: (14, 0),
     DataType.PACKED_16U6_ALIGN16B: (15, 0),
 }
+_WIDE_CODES = {"": 0, "w": 1, "w128": 3}
 _TYPE_OF_CODE = {code: dtype for dtype, code in _TYPE_CODE.items()}
 
 
@@ -135,7 +138,7 @@ def decode(data: Any) -> tuple[bool, dict[str, Any]]:
     except ValueError as error:
         raise _not_a_map(str(error)) from None
     dtype = _TYPE_OF_CODE[type_code, is_tf32]
-    if dtype.needs_sm_100 or common["swizzle"].needs_sm_100:
+    if dtype.needs_sm_100 or common["swizzle"].needs_sm_100 or own.get("wide"):
         common["arch"] = WIDE_MAP_ARCHS[0]
     return bool(is_im2col), {**common, "dtype": dtype, **own}
 
@@ -211,21 +214,26 @@ def _unpack_tiled(bits: int, rank: int) -> dict[str, Any]:
 
 
 def _pack_im2col(spec: Im2colFields) -> int:
-    lower, upper = _corner_runs(spec.rank)
+    lower, upper = _corner_runs(rules.corner_bits(spec))
     return (
-        lower.pack(*reversed(spec.lower_corner))
+        _WIDE.pack(_WIDE_CODES[spec.wide])
+        | lower.pack(*reversed(spec.lower_corner))
         | upper.pack(*reversed(spec.upper_corner))
         | _PIXELS.pack(spec.pixels_per_column)
     )
 
 
 def _unpack_im2col(bits: int, rank: int) -> dict[str, Any]:
-    reach = 1 << rules.CORNER_BITS[rank] - 1
+    (code,) = _WIDE.unpack(bits)
+    wide = next((name for name, one in _WIDE_CODES.items() if one == code), "")
+    width, count = (rules.CORNER_BITS[3], 1) if wide else (rules.CORNER_BITS[rank], rank - 2)
+    reach, others = 1 << width - 1, (0,) * (rank - 2 - count)
     lower, upper = (
-        _outermost_first((value ^ reach) - reach for value in run.unpack(bits, rank - 2))
-        for run in _corner_runs(rank)
+        (*others, *_outermost_first((value ^ reach) - reach for value in run.unpack(bits, count)))
+        for run in _corner_runs(width)
     )
     return {
+        "wide": wide,
         "lower_corner": lower,
         "upper_corner": upper,
         "pixels_per_column": _PIXELS.unpack(bits)[0],
@@ -233,8 +241,7 @@ def _unpack_im2col(bits: int, rank: int) -> dict[str, Any]:
     }
 
 
-def _corner_runs(rank: int) -> tuple[_Run, _Run]:
-    width = rules.CORNER_BITS[rank]
+def _corner_runs(width: int) -> tuple[_Run, _Run]:
     return _Run(_LOWER_CORNER_BIT, width), _Run(_UPPER_CORNER_BIT, width)
 
 

@@ -158,6 +158,7 @@ class Im2colFields(MapFields):
     upper_corner: tuple[int, ...]
     channels_per_pixel: int
     pixels_per_column: int
+    wide: str = field(default="", kw_only=True)
 
     @property
     def sides(self) -> tuple[Side, ...]:

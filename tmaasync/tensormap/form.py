@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
-from tmaasync._hardware import MAP_ARCHS
+from tmaasync._hardware import MAP_ARCHS, WIDE_PIXELS
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType
 from tmaasync.tensormap.fields import MODE_ARGUMENTS, MODES, Im2colFields, MapFields
@@ -34,6 +34,9 @@ def malformed(spec: MapFields) -> Iterator[Violation]:
     if spec.arch not in MAP_ARCHS:
         remedy = f"Pass one of {', '.join(MAP_ARCHS)}"
         yield Violation("arch", repr(spec.arch), "tensor maps of it are not known", remedy)
+    wide: object = getattr(spec, "wide", "")
+    if not isinstance(wide, str) or wide not in ("", *WIDE_PIXELS):
+        yield Violation("wide", repr(wide), "no mode has this name", "Pass w or w128")
     scalars = ["address"]
     if is_im2col(spec):
         scalars += ["pixels_per_column", "channels_per_pixel"]

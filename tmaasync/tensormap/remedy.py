@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
-from tmaasync._hardware import INT32_LIMIT, MAX_SHARED_BYTES, TMA_ALIGNMENT
+from tmaasync._hardware import INT32_LIMIT, MAX_SHARED_BYTES, TMA_ALIGNMENT, WIDE_PIXELS
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType, Interleave, OOBFill, Swizzle
 from tmaasync.tensormap import form, hazards, rules
-from tmaasync.tensormap.fields import MapFields
+from tmaasync.tensormap.fields import Im2colFields, MapFields
 
 _S = TypeVar("_S", bound="MapFields")
 
@@ -116,11 +116,25 @@ def _modes(spec: MapFields) -> MapFields:
         spec = _as_bytes(spec)
     if spec.swizzle.needs_sm_100 and not spec.has_wide_maps:
         spec = replace(spec, swizzle=Swizzle.B128)
+    if form.is_im2col(spec) and spec.wide:
+        spec = _wide(spec)
     if spec.rank < 3:
         spec = replace(spec, interleave=Interleave.NONE)
     if not spec.dtype.is_float:
         spec = replace(spec, oob_fill=OOBFill.ZERO)
     return spec
+
+
+def _wide(spec: Im2colFields) -> MapFields:
+    if not spec.has_wide_maps:
+        return replace(spec, wide="")
+    outer = (0,) * (spec.rank - 3)
+    return replace(
+        spec,
+        lower_corner=(*outer, spec.lower_corner[-1]),
+        upper_corner=(*outer, spec.upper_corner[-1]),
+        pixels_per_column=WIDE_PIXELS["w128"] if spec.wide == "w128" else spec.pixels_per_column,
+    )
 
 
 def _as_bytes(spec: MapFields) -> MapFields:
@@ -197,7 +211,7 @@ def _shared_memory(spec: MapFields) -> MapFields:
 def _corners(spec: MapFields) -> MapFields:
     if not form.is_im2col(spec):
         return spec
-    reach = 1 << rules.CORNER_BITS[spec.rank] - 1
+    reach = 1 << rules.corner_bits(spec) - 1
     shape = list(spec.shape)
     lower = [_clamp(corner, -reach, reach - 1) for corner in spec.lower_corner]
     upper = [_clamp(corner, -reach, reach - 1) for corner in spec.upper_corner]

@@ -18,6 +18,7 @@ from tmaasync._hardware import (
     MAX_SHARED_BYTES,
     TMA_ALIGNMENT,
     WIDE_MAP_ARCHS,
+    WIDE_PIXELS,
 )
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType, Interleave, OOBFill, Swizzle
@@ -56,6 +57,11 @@ def granule_bytes(spec: MapFields) -> int:
 def _has_gaps(spec: MapFields) -> bool:
     dtype: object = spec.dtype
     return spec.has_wide_maps and isinstance(dtype, DataType) and dtype.has_gaps
+
+
+def corner_bits(spec: Im2colFields) -> int:
+    """Return the bits of one signed corner; in a wide mode there is the width's alone."""
+    return CORNER_BITS[3 if spec.wide else spec.rank]
 
 
 def encoded_bytes(spec: MapFields) -> int:
@@ -185,12 +191,15 @@ def _box(spec: MapFields) -> Iterator[Violation]:
             if value > limit:
                 remedy = f"Split it into {parts} boxes of {-(-value // parts)}"
             yield from _outside(argument, value, 1, limit, remedy)
+    if is_im2col(spec) and spec.wide == "w128" and spec.pixels_per_column != WIDE_PIXELS["w128"]:
+        rule = "mode w128 takes 128 pixels"
+        yield Violation("pixels_per_column", spec.pixels_per_column, rule, "Use 128")
 
 
 def _corners(spec: MapFields) -> Iterator[Violation]:
     if not is_im2col(spec) or rank_of(spec) not in CORNER_BITS:
         return
-    reach = 1 << CORNER_BITS[spec.rank] - 1
+    reach = 1 << corner_bits(spec) - 1
     for name in ("lower_corner", "upper_corner"):
         for argument, value in _integers(spec, name):
             if not -reach <= value < reach:
@@ -200,6 +209,9 @@ def _corners(spec: MapFields) -> Iterator[Violation]:
                     f"at rank {spec.rank} it must be {-reach} to {reach - 1}",
                     "Use a smaller padding or filter, or move the difference into the coordinates",
                 )
+            elif spec.wide and value and argument != f"{name}[{spec.rank - 3}]":
+                rule = f"a wide map of mode {spec.wide} has corners of the width alone"
+                yield Violation(argument, value, rule, "Use 0, and move the coordinates")
 
 
 def _sm_100_modes(spec: MapFields) -> Iterator[Violation]:
@@ -208,9 +220,13 @@ def _sm_100_modes(spec: MapFields) -> Iterator[Violation]:
     for argument, remedy in (
         ("dtype", "Unpack the elements, or move them as DataType.UINT8"),
         ("swizzle", "Use Swizzle.B128"),
+        ("wide", "Leave it out"),
     ):
-        value = getattr(spec, argument)
-        if isinstance(value, (DataType, Swizzle)) and value.needs_sm_100:
+        value = getattr(spec, argument, "")
+        is_newer = isinstance(value, str) and value in WIDE_PIXELS
+        if isinstance(value, (DataType, Swizzle)):
+            is_newer = value.needs_sm_100
+        if is_newer:
             rule = f"it exists on {' and '.join(WIDE_MAP_ARCHS)}; this is {spec.arch}"
             yield Violation(argument, value, rule, f'{remedy}, or pass arch="sm_100a"')
 

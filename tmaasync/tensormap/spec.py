@@ -99,7 +99,7 @@ class TensorMapSpec(Spec, TiledFields):
     `violations` lists the rules that it breaks, `explain` proposes a legal one, `check` and
     `encode` raise. NumPy integers and any sequence are accepted, and names of modes and element
     types (``swizzle="128B"``, ``dtype="bf16"``), which become members. Maps of gather4 and scatter4
-    are tiled maps whose box has one row; wide im2col maps have no spec.
+    are tiled maps whose box has one row.
 
     Args:
         address: Where the tensor starts in global memory, in bytes; a multiple of 16, of 32 with
@@ -164,6 +164,10 @@ class Im2colSpec(Spec, Im2colFields):
         l2_promotion: As in `TensorMapSpec`.
         oob_fill: As in `TensorMapSpec`.
         arch: As in `TensorMapSpec`.
+        wide: ``"w"`` and ``"w128"``: the mode of ``cuTensorMapEncodeIm2colWide``, for ``im2col::w``
+            and ``im2col::w::128`` of sm_100a. A column runs along the width alone: the other
+            corners are 0, and the corners of the width take 16 bits. The halos of a load are not
+            counted in `box_bytes`. Emulated, and not run on a chip.
 
     Sources: cuda.h on ``cuTensorMapEncodeIm2col``; verdicts and bytes of driver 580.159 on an H200.
     """

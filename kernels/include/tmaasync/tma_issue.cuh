@@ -8,6 +8,7 @@
 #include <tmaasync/ptx/cp_async_bulk.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor_im2col.cuh>
+#include <tmaasync/ptx/cp_async_bulk_tensor_im2col_w.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor_rows.cuh>
 #include <tmaasync/ptx/cp_reduce_async_bulk.cuh>
 
@@ -80,6 +81,22 @@ __device__ __forceinline__ void load_im2col_multicast(
     instrument::trace_load(shared, barrier, 0, cta_mask);
     ptx::cp_async_bulk_tensor_load_im2col_multicast<kRank>(
         shared, &map, at, offsets, barrier, cta_mask, static_cast<u64>(policy)
+    );
+}
+
+template <int kRank, bool kIs128>
+__device__ __forceinline__ void load_im2col_w(
+    u32 shared,
+    const TensorMap& map,
+    Coordinates<kRank> at,
+    const u16 (&offsets)[2],
+    u32 barrier,
+    CachePolicy policy
+) {
+    if (instrument::is_draining()) return;
+    instrument::trace_load(shared, barrier);
+    ptx::cp_async_bulk_tensor_load_im2col_w<kRank, kIs128>(
+        shared, &map, at, offsets, barrier, static_cast<u64>(policy)
     );
 }
 

@@ -14,6 +14,7 @@
 #include <tmaasync/global.cuh>
 #include <tmaasync/grid.cuh>
 #include <tmaasync/im2col.cuh>
+#include <tmaasync/im2col_w.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>
 #include <tmaasync/role_name.cuh>
