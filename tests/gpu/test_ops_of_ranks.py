@@ -128,18 +128,6 @@ def bit_equal_repeats(
     return first
 
 
-def test_repeated_calls_are_bit_equal(devices: list[int], streams: Arrays) -> None:
-    """One stale tile in any of 200 calls would show."""
-    rng, ranks = np.random.default_rng(0), len(devices)
-    a = [draw(rng, 512, 2048) for _ in range(ranks)]
-    b = [draw(rng, 2048, 1024) for _ in range(ranks)]
-    left, right = on_each(devices, a), on_each(devices, b)
-    shapes: list[tuple[int, ...]] = [(512 * ranks, 1024)] * ranks
-    call = functools.partial(ops.all_gather_matmul, left, right, streams=streams)
-
-    check(bit_equal_repeats(call, 200, devices, streams, shapes), a, b)
-
-
 def test_every_rank_has_all_rows(devices: list[int], streams: Arrays) -> None:
     rng, ranks, calls = np.random.default_rng(1), len(devices), []
     for columns in (8, 200, 4096, 1032, 64) * 3:
@@ -157,6 +145,27 @@ def test_every_rank_has_all_rows(devices: list[int], streams: Arrays) -> None:
             assert np.array_equal(host(one), np.concatenate(parts))
 
 
+def captured(call: Callable[[], object], devices: list[int], streams: Arrays) -> Callable[[], None]:
+    """Capture a call into a graph for each rank; return what launches them."""
+    ranks = list(zip(devices, streams, strict=True))
+    for device, stream in ranks:
+        with cupy.cuda.Device(device):
+            stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+    call()
+    graphs = []
+    for device, stream in ranks:
+        with cupy.cuda.Device(device):
+            graphs.append(stream.end_capture())
+            graphs[-1].upload(stream)
+
+    def replay() -> None:
+        for (device, stream), graph in zip(ranks, graphs, strict=True):
+            with cupy.cuda.Device(device):
+                graph.launch(stream)
+
+    return replay
+
+
 def test_graphs_repeat_calls_on_new_contents(devices: list[int], streams: Arrays) -> None:
     """A graph for each rank, replayed next to calls without a graph."""
     rng, ranks = np.random.default_rng(2), len(devices)
@@ -164,17 +173,10 @@ def test_graphs_repeat_calls_on_new_contents(devices: list[int], streams: Arrays
     left = poisoned(devices, [(300, 512)] * ranks)
     right, out = on_each(devices, b), poisoned(devices, [(300 * ranks, 256)] * ranks)
     settle(devices)
-    ops.all_gather_matmul(left, right, out=out, streams=streams)  # allocates
+    call = functools.partial(ops.all_gather_matmul, left, right, out=out, streams=streams)
+    call()  # allocates
     settle(devices)
-    for device, stream in zip(devices, streams, strict=True):
-        with cupy.cuda.Device(device):
-            stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
-    ops.all_gather_matmul(left, right, out=out, streams=streams)
-    graphs = []
-    for device, stream in zip(devices, streams, strict=True):
-        with cupy.cuda.Device(device):
-            graphs.append(stream.end_capture())
-            graphs[-1].upload(stream)
+    replay = captured(call, devices, streams)
     for turn in range(5):
         a = [draw(rng, 300, 512) for _ in range(ranks)]
         for own, new in zip(left, a, strict=True):
@@ -182,10 +184,8 @@ def test_graphs_repeat_calls_on_new_contents(devices: list[int], streams: Arrays
                 own[...] = cupy.asarray(new)
         settle(devices)
         if turn == 2:
-            ops.all_gather_matmul(left, right, out=out, streams=streams)
-        for device, stream, graph in zip(devices, streams, graphs, strict=True):
-            with cupy.cuda.Device(device):
-                graph.launch(stream)
+            call()
+        replay()
         settle(devices)
         check(out, a, b)
 
@@ -222,17 +222,6 @@ def test_reduce_scatters_of_different_shapes_follow_each_other(
         check_scattered(out, a, b)
 
 
-def test_repeated_reduce_scatters_are_bit_equal(devices: list[int], streams: Arrays) -> None:
-    rng, ranks = np.random.default_rng(0), len(devices)
-    a = [draw(rng, 512 * ranks, 512) for _ in range(ranks)]
-    b = [draw(rng, 512, 1024) for _ in range(ranks)]
-    left, right = on_each(devices, a), on_each(devices, b)
-    shapes: list[tuple[int, ...]] = [(512, 1024)] * ranks
-    call = functools.partial(ops.matmul_reduce_scatter, left, right, streams=streams)
-
-    check_scattered(bit_equal_repeats(call, 1000, devices, streams, shapes), a, b)
-
-
 def check_reduced(out: Arrays, a: Arrays, b: Arrays) -> None:
     """Check the sum, and that all ranks have the same bits."""
     for one in out[1:]:
@@ -262,19 +251,6 @@ def test_all_reduced_matmuls_of_different_shapes_follow_each_other(
         check_reduced(out, a, b)
 
 
-def test_repeated_all_reduced_matmuls_are_bit_equal(devices: list[int], streams: Arrays) -> None:
-    rng, ranks = np.random.default_rng(0), len(devices)
-    a, b = (
-        [draw(rng, 1024, 256) for _ in range(ranks)],
-        [draw(rng, 256, 1024) for _ in range(ranks)],
-    )
-    left, right = on_each(devices, a), on_each(devices, b)
-    shapes: list[tuple[int, ...]] = [(1024, 1024)] * ranks
-    call = functools.partial(ops.matmul_all_reduce, left, right, streams=streams)
-
-    check_reduced(bit_equal_repeats(call, 1000, devices, streams, shapes), a, b)
-
-
 def test_sums_of_all_ranks(devices: list[int], streams: Arrays) -> None:
     """Scattered, everywhere, and in place, of sizes from a few bytes to several tiles per CTA."""
     rng, ranks, calls = np.random.default_rng(3), len(devices), []
@@ -302,6 +278,30 @@ def test_sums_of_all_ranks(devices: list[int], streams: Arrays) -> None:
             assert np.array_equal(host(one), wanted)
 
 
+@pytest.mark.parametrize(
+    ("operation", "repeats", "m", "k", "out_rows", "checks"),
+    [
+        (ops.all_gather_matmul, 200, 512, 2048, "all", check),
+        (ops.matmul_reduce_scatter, 1000, 512, 512, "own", check_scattered),
+        (ops.matmul_all_reduce, 1000, 1024, 256, "own", check_reduced),
+    ],
+)
+def test_repeated_matmuls_are_bit_equal(
+    devices: list[int], streams: Arrays, operation: Callable[..., object], repeats: int, m: int,
+    k: int, out_rows: str, checks: Callable[..., None],
+) -> None:  # fmt: skip
+    """One stale tile in any of the calls would show."""
+    rng, ranks = np.random.default_rng(0), len(devices)
+    rows = m * ranks if operation is ops.matmul_reduce_scatter else m
+    a = [draw(rng, rows, k) for _ in range(ranks)]
+    b = [draw(rng, k, 1024) for _ in range(ranks)]
+    left, right = on_each(devices, a), on_each(devices, b)
+    shapes: list[tuple[int, ...]] = [(m * ranks if out_rows == "all" else m, 1024)] * ranks
+    call = functools.partial(operation, left, right, streams=streams)
+
+    checks(bit_equal_repeats(call, repeats, devices, streams, shapes), a, b)
+
+
 def test_repeated_sums_are_bit_equal(devices: list[int], streams: Arrays) -> None:
     rng, ranks = np.random.default_rng(4), len(devices)
     own = on_each(devices, [draw(rng, 600, 1024) for _ in range(ranks)])
@@ -324,24 +324,14 @@ def test_graphs_repeat_sums_on_new_contents(devices: list[int], streams: Arrays)
     settle(devices)
     work()  # allocates
     settle(devices)
-    for device, stream in zip(devices, streams, strict=True):
-        with cupy.cuda.Device(device):
-            stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
-    work()
-    graphs = []
-    for device, stream in zip(devices, streams, strict=True):
-        with cupy.cuda.Device(device):
-            graphs.append(stream.end_capture())
-            graphs[-1].upload(stream)
+    replay = captured(work, devices, streams)
     for _ in range(4):
         a = [draw(rng, 300, 256) for _ in range(ranks)]
         for own, new in zip(left, a, strict=True):
             with own.device:
                 own[...] = cupy.asarray(new)
         settle(devices)
-        for device, stream, graph in zip(devices, streams, graphs, strict=True):
-            with cupy.cuda.Device(device):
-                graph.launch(stream)
+        replay()
         settle(devices)
         check_reduced(out, a, b)
         wanted = (ranks * host(out[0]).astype(np.float32)).astype(np.float16)
