@@ -473,26 +473,11 @@ def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], pipeline: CopyP
     assert_clean(ragged_kernel(entry, map_.cuda_type, tile.cuda_type, pipeline))
 
 
-SERIALISED = """
-#include <tmaasync/wgmma.cuh>
-using namespace tmaasync;
-extern "C" __global__ void serialised(float* p, u64 a, u64 b) {
-    float sums[64];
-    for (int i = 0; i < 64; ++i) sums[i] = p[i];
-    wgmma_fence();
-    for (int k = 0; k < static_cast<int>(p[0]); ++k) {
-        wgmma_ss_atom<bfloat16>(sums, a + k, b, true);
-        sums[3] += 1;
-    }
-    wgmma_commit_group();
-    wgmma_wait_group<0>();
-    for (int i = 0; i < 64; ++i) p[i * 128 + threadIdx.x] = sums[i];
-}
-"""
+LOST_SPEED = Path(__file__).parents[1] / "lint" / "lost_speed.cu"
 
 
 def test_the_check_for_serialised_wgmma_can_fail() -> None:
-    warnings = Kernel(SERIALISED, "serialised").compile().warnings
+    warnings = Kernel(LOST_SPEED, "serialised").compile().warnings
 
     assert any("wgmma.wait_group is injected" in line for line in warnings)
 
@@ -501,18 +486,7 @@ def test_an_ignored_setmaxnreg_is_logged_and_among_the_warnings(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path))
-    ignored = """
-#include <tmaasync/warp.cuh>
-extern "C" __global__ void ignored(float* p) {
-    if (threadIdx.x < 128) {
-        tmaasync::release_registers<24>();
-    } else {
-        tmaasync::claim_registers<240>();
-        p[threadIdx.x] = 1;
-    }
-}
-"""
-    warnings: Any = Kernel(ignored, "ignored", debug=False).compile().warnings
+    warnings: Any = Kernel(LOST_SPEED, "ignored", debug=False).compile().warnings
 
     assert any("setmaxnreg" in line for line in warnings)
     assert "the assembler reports: Potential Performance Loss: 'setmaxnreg' ignored" in caplog.text

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
-from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, exchanged, without
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
 from planted_choices import Choices, choices
 
-from tmaasync import Kernel, _arrays, ops
+from tmaasync import Kernel, _arrays
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.launch.schedule import Policy
-from tmaasync.ops._call_cache import forget
-from tmaasync.ops._flash import launches
 from tmaasync.ops._flash.abi import BATCH_LIMITS, SCALES
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.tiles import attention_tiles
-from tmaasync.ops._operation import tile_configs
 
 ORDERS: list[tuple[Policy, int]] = [
     ("round_robin", 0),
@@ -66,30 +61,10 @@ DEFECTS_OF_PAIRS = defects(
      without("if constexpr (...) cluster_sync();", "leave_cluster"), FAULT,
      "CTA [01] of the cluster has ended"),
 )  # fmt: skip
-# Defects of FP8, which accumulates in two levels.
-DEFECTS_OF_FLOAT8 = defects(
-    "attention.cu",
-    ("the output of a block is read before its MMAs are done",
-     Edit("finish_wgmma<0>(block)", "finish_wgmma<1>(block)"), REPORTED),
-    ("values are read before they have landed", without("values_.wait();", "accumulate_pv"),
-     REPORTED),
-)  # fmt: skip
-# Defects where warps of the producer transpose the values.
-DEFECTS_OF_TRANSPOSERS = defects(
-    "attention.cu",
-    ("values are transposed before they have landed", without("loaded_.wait();"), REPORTED),
-    ("values are released before they are transposed",
-     exchanged("transpose_block(loaded_.peek().bytes);", "loaded_.release(loaded_.index());"),
-     REPORTED),
-    ("transposed values are multiplied without a fence",
-     without("if constexpr (...) fence_async_view_proxy();", "Ring::consumer_wait"), REPORTED),
-    ("the end is not sent", Edit("values_.acquire_with(ValuesEnd{true}, 0)", "0"), REPORTED),
-)  # fmt: skip
 
 
 def chosen() -> Choices:
-    found = DEFECTS + DEFECTS_OF_PAIRS + DEFECTS_OF_FLOAT8 + DEFECTS_OF_TRANSPOSERS
-    return choices(whole_text("attention.cu"), found)
+    return choices(whole_text("attention.cu"), DEFECTS + DEFECTS_OF_PAIRS)
 
 
 def with_defect(defect: Defect | None, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
@@ -156,34 +131,6 @@ def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     launch, _, _ = with_defect(defect, config)
 
     check_reports(defect, launch)
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    "defect", [None, *DEFECTS_OF_FLOAT8, *DEFECTS_OF_TRANSPOSERS], ids=lambda one: one and one.name
-)
-def test_a_defect_of_float8_is_reported_whatever_the_order(
-    monkeypatch: pytest.MonkeyPatch, defect: Defect | None
-) -> None:
-    q, k = (np.ones((1, rows, 1, 64), ml_dtypes.float8_e4m3fn) for rows in (64, 700))
-    form = {"transposes_v": defect not in DEFECTS_OF_FLOAT8, "stream_k": False}
-
-    def attend() -> None:
-        with tile_configs(lambda config: replace(config, **form)):
-            ops.attention(q, k, k)
-
-    def kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
-        names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)
-        constants = {**config.constants, **variant.constants}
-        return chosen().kernel(defect, "attention", dict(names), constants)
-
-    forget()
-    monkeypatch.setattr(launches, "attention_kernel", kernel)
-    if defect:
-        check_reports(defect, attend, ORDERS[:2])
-    else:
-        assert outcome(attend, "random", 0) is None
-    forget()
 
 
 @pytest.mark.slow

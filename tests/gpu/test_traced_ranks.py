@@ -12,14 +12,13 @@ from gpu import ipc_ring
 from tmaasync import (
     HangError,
     Kernel,
-    LaunchError,
     Signals,
     TMATensorTileArray,
     emulate,
     enable_peer_access,
     trace,
 )
-from tmaasync.trace import Activity, Collector, EventKind, Trace, find_lanes
+from tmaasync.trace import Activity, EventKind, Trace, find_lanes
 
 cupy: Any = pytest.importorskip("cupy")
 
@@ -230,38 +229,3 @@ def test_a_wait_that_hangs_is_in_the_timeline_without_an_end(budget_seconds: flo
     (hung,) = kept.launches
     assert [event.kind for event in hung] == [EventKind.WAIT_BEGIN]
     assert hung.rank == 1
-
-
-def test_a_prepared_launch_is_traced_again_once_its_trace_was_read() -> None:
-    signals = pads(1, 4)
-    post_to = ipc_ring.kernel_of("post_to")
-    args = (signals[0], np.uint32(0), np.uint32(2), np.uint32(1))
-    with trace.record() as kept:
-        launch = post_to.prepare(1, 1, args)
-        for _ in range(3):
-            launch()
-            with pytest.raises(LaunchError, match=r"called again inside trace\.record"):
-                launch()
-            with pytest.raises(LaunchError, match=r"prepared inside .* while launches with them"):
-                post_to.prepare(1, 1, args)
-            signals.synchronize()
-        with pytest.raises(LaunchError, match=r"is called inside trace\.record"):
-            post_to(1, 1, args)
-    launch()
-    signals.synchronize()
-
-    assert [len(one.of(kind="signal_posted")) for one in kept.launches] == [1, 1, 1]
-
-
-def test_a_timeline_on_one_gpu_is_drawn_and_saved(tmp_path: Any) -> None:
-    with trace.record() as kept:
-        ring(values(3), rounds=3)
-    kept.save(tmp_path / "ring.json")
-    again = trace.load(tmp_path / "ring.json")
-
-    assert [(one.rank, one.device) for one in again.launches] == [(0, 0), (1, 0), (2, 0)]
-    assert isinstance(again, Collector)
-    pytest.importorskip("matplotlib")
-    figure = trace.plot(again, tmp_path / "ring.png")
-    names = [each.get_text() for axes in figure.axes for each in axes.texts]
-    assert {f"rank {rank}: warp 0" for rank in range(3)} <= set(names)

@@ -1,4 +1,4 @@
-"""CTAs of a cluster that feed each other: by pushes, shares sent to all, sums and stores."""
+"""CTAs of a cluster that feed each other: by pushes, sums and stores."""
 
 from __future__ import annotations
 
@@ -125,100 +125,6 @@ def test_the_ring_is_silent_in_any_order() -> None:
             got, wanted = pushed(_Host(), 3, 4)
 
         assert np.array_equal(got, wanted)
-
-
-# --- one line for all CTAs ------------------------------------------------------------------------
-
-SHARES = """
-#include <tmaasync/tmaasync.cuh>
-
-using namespace tmaasync;
-
-constexpr int kStages = 3, kLine = 2048;
-using State = PipelineState<kStages>;
-
-struct SharedMemory {
-    __align__(16) unsigned char lines[kStages][kLine];
-    SharedMemBarrier full[kStages];
-    SharedMemBarrier empty[kStages];
-};
-extern "C" __device__ const int shares_shared_bytes = sizeof(SharedMemory);
-
-// Each CTA loads its share of every line and sends it to all.
-__device__ void produce(
-    SharedMemory& shared, const unsigned char* source, int lines, u32 ctas
-) {
-    const u32 share = kLine / ctas, start = block_rank_in_cluster() * share;
-    auto place = State::for_producer();
-    for (int line = 0; line < lines; ++line, place.step()) {
-        auto& full = shared.full[place.index];
-        // All readers in all CTAs, since all are written to.
-        shared.empty[place.index].wait_acquire<Scope::kCluster>(place.phase);
-        full.expect_bytes(kLine);
-        tma_load_1d_multicast(
-            source + line * kLine + start, full, shared.lines[place.index] + start, share,
-            (1 << ctas) - 1
-        );
-    }
-}
-
-__device__ void consume(
-    SharedMemory& shared, unsigned char* seen, int lines, u32 ctas
-) {
-    auto place = State::for_consumer();
-    for (int line = 0; line < lines; ++line, place.step()) {
-        shared.full[place.index].wait(place.phase);
-        for (int i = lane_index(); i < kLine; i += 32) {
-            seen[line * kLine + i] = shared.lines[place.index][i];
-        }
-        __syncwarp();
-        if (lane_index() < ctas) shared.empty[place.index].arrive_cluster(lane_index());
-    }
-}
-
-extern "C" __global__ void shares(
-    const unsigned char* source, unsigned char* seen, int lines
-) {
-    auto& shared = dynamic_shared<SharedMemory>();
-    const u32 ctas = blocks_in_cluster();
-    if (threadIdx.x == 0) {
-        for (int stage = 0; stage < kStages; ++stage) {
-            shared.full[stage].init(1);
-            shared.empty[stage].init(ctas);
-        }
-        fence_barrier_init();
-    }
-    cluster_sync();
-    if (threadIdx.x == 0) produce(shared, source, lines, ctas);
-    if (warp_index() == 1) {
-        consume(shared, seen + block_rank_in_cluster() * lines * kLine, lines, ctas);
-    }
-    __syncwarp();
-    cluster_sync();
-}
-"""
-
-
-@functools.cache
-def _shares() -> Kernel:
-    return Kernel(SHARES, "shares")
-
-
-def shared_out(backend: Any, ctas: int, lines: int) -> tuple[Any, Any]:
-    """What every CTA saw of the lines, and the lines."""
-    host = np.random.default_rng(lines).integers(0, 256, (lines, 2048), np.uint8)
-    seen = backend.array(np.zeros((ctas, lines, 2048), np.uint8))
-    arguments = (backend.array(host), seen, lines)
-    _shares()(ctas, 64, arguments, cluster=ctas)
-    return backend.host(seen), host
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("ctas", [2, 4])
-def test_lines_that_every_cta_sends_its_share_of(backend: Any, ctas: int) -> None:
-    seen, lines = shared_out(backend, ctas, 5000 if is_device(backend) else 8)
-
-    assert (seen == lines).all()
 
 
 # --- many CTAs into one ---------------------------------------------------------------------------

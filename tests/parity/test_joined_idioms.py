@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pytest
 
 from tmaasync import Kernel, emulate
-from tmaasync.errors import TMAError
 
 STAGES, STEPS = 3, 7  # stages of the pipeline, and steps of 64 along K
 CTAS, ROWS, COLUMNS, DEPTH = 2, 64, 64, 64 * STEPS
@@ -163,23 +162,3 @@ def launch(text: str, **schedule: Any) -> npt.NDArray[np.float32]:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_joined_idioms_equal_float64(seed: int) -> None:
     np.testing.assert_allclose(launch(SOURCE, seed=seed), operands()[2], rtol=1e-4, atol=1e-3)
-
-
-DEFECTS = {
-    "no wait for the peer's release": ("(i < kStages ? 1 : 2)", "(1)", "empty|peer|stage|arrival"),
-    "no wait for the load": (
-        "wait(plan.barrier<0>(bars, step), step / kStages & 1);",
-        "",
-        "which nothing has written|a race on",
-    ),
-    "half of the bytes": ('"r"(2 * kTileBytes)', '"r"(kTileBytes)', "bytes"),
-}
-
-
-@pytest.mark.parametrize("name", DEFECTS)
-def test_a_planted_defect_is_reported(name: str) -> None:
-    old, new, words = DEFECTS[name]
-    assert old in SOURCE
-    text = SOURCE.replace(old, new)
-    with pytest.raises(TMAError, match=words):
-        launch(text, seed=0)
