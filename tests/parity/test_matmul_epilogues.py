@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from parity.backends import Emulate
-from parity.random_matmuls import KINDS, Kind, Problem
+from parity.random_matmuls import KINDS, OTHER_TYPES, Kind, Problem
 
 from tmaasync import emulate, ops
 from tmaasync.ops._operation import tile_configs
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.on_the_cpu(1, 2, 3, 4)
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.on_the_cpu(1, 2, 3, 4, 7, 8, 11, 13)
+@pytest.mark.parametrize("kind", [*KINDS, *OTHER_TYPES], ids=str)
 def test_every_kind(backend: Any, kind: Kind) -> None:
     few_rows = kind.activation in {"relu", "gelu_tanh"}
 

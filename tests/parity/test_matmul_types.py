@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from parity.backends import Emulate
@@ -43,28 +42,6 @@ def assert_close(got: Any, a: Any, b: Any, tolerance: float) -> None:
     assert (error <= tolerance * sizes + 1e-30).all(), float((error / sizes).max())
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.on_the_cpu(0, 2)
-@pytest.mark.parametrize(
-    ("a_name", "b_name", "output", "rows"),
-    [
-        ("float8_e4m3fn", "float8_e4m3fn", None, 150),
-        ("float8_e5m2", "float8_e4m3fn", "float32", 150),
-        ("float8_e4m3fn", "float8_e5m2", "float16", 33),
-        ("float8_e5m2", "float8_e5m2", "float32", 9),
-    ],
-)
-def test_float8(backend: Any, a_name: str, b_name: str, output: str | None, rows: int) -> None:
-    a, b = normal((rows, 272), a_name, 1), normal((272, 138), b_name, 2)
-
-    got = multiplied(backend, a, b, dtype=output)
-
-    assert got.dtype == element(output or "bfloat16").dtype
-    # The chip keeps 13 bits below the largest partial product; then the output is rounded.
-    rounding = {"bfloat16": 2**-8, "float16": 2**-10, "float32": 0}[output or "bfloat16"]
-    assert_close(got, a, b, 2**-10 + rounding)
-
-
 def test_float8_accumulation_of_one_sign_come_out_too_small(backend: Any) -> None:
     a, b = (abs(normal(shape, "float8_e4m3fn", 1)) for shape in ((256, 1024), (1024, 256)))
 
@@ -74,45 +51,6 @@ def test_float8_accumulation_of_one_sign_come_out_too_small(backend: Any) -> Non
     assert off == pytest.approx(-0.0151, abs=3e-4)  # an H200's
     if isinstance(backend, Emulate):  # the chip was not asked for every bit
         assert np.array_equal(got, truncated_matmul(a, b.T))
-
-
-@pytest.mark.on_the_cpu(1)
-@pytest.mark.parametrize(
-    ("a_name", "b_name", "rows"),
-    [("int8", "int8", 150), ("int8", "uint8", 20), ("uint8", "uint8", 150)],
-)
-def test_integers_are_exact(backend: Any, a_name: str, b_name: str, rows: int) -> None:
-    rng = np.random.default_rng(3)
-    a, b = (
-        rng.integers(np.iinfo(name).min, np.iinfo(name).max + 1, shape).astype(name)
-        for name, shape in ((a_name, (rows, 300)), (b_name, (300, 90)))
-    )
-    whole = backend.array(np.full((rows + 2, 112), -7, np.int32))
-
-    stored = backend.array(np.ascontiguousarray(b.T))
-    ops.matmul(backend.array(a), stored.T, out=whole[1:-1, 8:98])
-
-    wanted = np.full((rows + 2, 112), -7)
-    wanted[1:-1, 8:98] = exact(a, b)
-    assert np.array_equal(backend.host(whole), wanted)
-
-
-@pytest.mark.on_the_cpu(0)
-@pytest.mark.parametrize("rows", [20, 150])
-def test_tf32_rounds_to_nearest(backend: Any, rows: int) -> None:
-    a, b = normal((rows, 100), "float32", 4), normal((100, 70), "float32", 5)
-
-    got = multiplied(backend, a, b, precision="tf32")
-
-    assert got.dtype == np.float32
-    assert_close(got, to_tf32(a), to_tf32(b), 2**-20)
-
-
-def to_tf32(values: Any) -> Any:
-    """The nearest number with 10 bits of fraction, of two the even one."""
-    bits = values.view(np.uint32).astype(np.uint64)
-    rounded = (bits + 0xFFF + (bits >> 13 & 1)) & 0xFFFFE000
-    return rounded.astype(np.uint32).view(np.float32)
 
 
 @pytest.mark.on_the_cpu(0)
@@ -130,22 +68,6 @@ def test_what_is_not_contiguous_along_k_is_copied(backend: Any, name: str, depth
     for a_stored in (placed(backend, a), placed(backend, np.ascontiguousarray(a.T)).T):
         got = ops.matmul(a_stored, placed(backend, b), **options)
         assert np.array_equal(backend.host(got), exact(a, b))
-
-
-@pytest.mark.slow
-def test_float8_with_an_epilogue(backend: Any) -> None:
-    a, b = normal((150, 272), "float8_e4m3fn", 7), normal((272, 138), "float8_e4m3fn", 8)
-    scales = [backend.array(np.array([scale], np.float32)) for scale in (0.5, 3)]
-    bias = np.random.default_rng(9).standard_normal(138).astype(ml_dtypes.bfloat16)
-
-    got = multiplied(
-        backend, a, b, scale_a=scales[0], scale_b=scales[1], bias=backend.array(bias),
-        activation="relu",
-    )  # fmt: skip
-
-    wanted = np.maximum(1.5 * exact(a, b) + bias.astype(np.float64), 0)
-    sizes = exact(np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64)))
-    assert (np.abs(got.astype(np.float64) - wanted) <= 2**-9 * 1.5 * sizes + 2**-8 * wanted).all()
 
 
 @pytest.mark.on_the_cpu(0)
