@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from emulate import tma_oracle as oracle
 
 from tmaasync.emulate.abi import Mention, MentionKind
 from tmaasync.emulate.include_path import DEVICE_DIR, EMULATOR_DIR
 from tmaasync.emulate.report.faults import written
+from tmaasync.modes import ReduceOp
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
 INCLUDE = EMULATOR_DIR / "runtime"
@@ -134,3 +137,72 @@ def descriptor_of(spec: Spec) -> Bytes:
 def device_order(start: Sequence[int]) -> npt.NDArray[np.int32]:
     """Return coordinates innermost first, from outermost first."""
     return np.array(start[::-1], np.int32)
+
+
+# --- copies -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Copy:
+    """One instruction and the memory around it."""
+
+    spec: Any
+    start: tuple[int, ...]  # outermost first
+    memory: Bytes
+    shared: Bytes
+    shared_offset: int
+    offsets: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.spec = replace(self.spec, address=self.memory.ctypes.data)
+        self.observer = Observer.of(self.memory.ctypes.data, self.memory.size)
+
+    def run(self, engine: Engine, name: str, *leading: Any) -> int:
+        offsets = (np.array(self.offsets[::-1], np.uint16),) if self.offsets else ()
+        return engine.call(
+            name,
+            *leading,
+            descriptor_of(self.spec),
+            device_order(self.start),
+            *offsets,
+            self.shared,
+            self.shared_offset,
+            self.observer,
+        )
+
+    def places(self) -> Iterator[oracle.Place]:
+        if isinstance(self.spec, Im2colSpec):
+            return oracle.column_places(self.spec, self.start, self.offsets)
+        return oracle.box_places(self.spec, self.start)
+
+    def loaded(self) -> Bytes:
+        base = self.memory.ctypes.data
+        places = self.places()
+        return oracle.load(self.spec, places, self.memory, base, self.shared, self.shared_offset)
+
+    def stored(self, op: ReduceOp | None = None) -> Bytes:
+        return oracle.store(
+            self.spec,
+            self.start,
+            self.memory,
+            self.memory.ctypes.data,
+            self.shared,
+            self.shared_offset,
+            op,
+        )
+
+
+def footprint_bytes(spec: Spec) -> int:
+    """Return the bytes of whole sectors from the first element to the last."""
+    row = -(-spec.shape[-1] * spec.dtype.itemsize // 16) * 16
+    steps = zip(spec.shape, spec.strides_bytes, strict=False)
+    return row + sum((extent - 1) * stride for extent, stride in steps)
+
+
+def copy_of(spec: Spec, start: tuple[int, ...], seed: int = 0, **changes: Any) -> Copy:
+    shared_offset = changes.pop("shared_offset", 0)
+    rows = spec.box_bytes // (spec.box_shape_moved[-1] * spec.dtype.itemsize)
+    room = shared_offset + max(spec.box_bytes, rows * spec.swizzle.span_bytes)
+    shared = random_bytes(-(-room // 1024) * 1024, seed + 1)
+    memory = random_bytes(footprint_bytes(spec), seed)
+    return Copy(spec, start, memory, shared, shared_offset, **changes)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tmaasync import ArgumentError, BackendError, CompileError, Kernel, LaunchError, emulate
+from tmaasync import BackendError, CompileError, Kernel, LaunchError, emulate
 from tmaasync._source.cache_folder import cache_dir
 from tmaasync._source.compile import Parameter, Source, toolkit_include_dirs
 from tmaasync.emulate import build
@@ -225,11 +225,6 @@ def test_a_slow_build_is_reported_and_a_fast_one_is_not(caplog: pytest.LogCaptur
         pass
 
     assert caplog.messages == ["building"]
-
-
-def test_a_name_that_does_not_exist_lists_those_that_do() -> None:
-    with pytest.raises(ArgumentError, match=r"name is 'nope'; .* It has: empty"):
-        build(source(EMPTY), "nope")
 
 
 def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from emulate import tma_oracle as oracle
 from emulate.engine_library import (
-    Bytes,
+    Copy,
     Engine,
     FaultError,
     Observer,
     Spec,
     aligned,
+    copy_of,
     descriptor_of,
-    device_order,
     random_bytes,
 )
 from hypothesis import given, settings
@@ -28,7 +27,6 @@ from strategies import (
     DATA_TYPES,
     SWIZZLES,
     im2col_specs,
-    ordinary_im2col,
     ordinary_tiled,
     specs,
     tiled_specs,
@@ -39,72 +37,6 @@ from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
 POISON = 0xCC
 FLOATS = [dtype for dtype in DATA_TYPES if dtype.is_float]
-
-
-@dataclass
-class Copy:
-    """One instruction and the memory around it."""
-
-    spec: Any
-    start: tuple[int, ...]  # outermost first
-    memory: Bytes
-    shared: Bytes
-    shared_offset: int
-    offsets: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.spec = replace(self.spec, address=self.memory.ctypes.data)
-        self.observer = Observer.of(self.memory.ctypes.data, self.memory.size)
-
-    def run(self, engine: Engine, name: str, *leading: Any, unobserved: bool = False) -> int:
-        offsets = (np.array(self.offsets[::-1], np.uint16),) if self.offsets else ()
-        return engine.call(
-            name,
-            *leading,
-            descriptor_of(self.spec),
-            device_order(self.start),
-            *offsets,
-            self.shared,
-            self.shared_offset,
-            *(() if unobserved else (self.observer,)),
-        )
-
-    def places(self) -> Iterator[oracle.Place]:
-        if isinstance(self.spec, Im2colSpec):
-            return oracle.column_places(self.spec, self.start, self.offsets)
-        return oracle.box_places(self.spec, self.start)
-
-    def loaded(self) -> Bytes:
-        base = self.memory.ctypes.data
-        places = self.places()
-        return oracle.load(self.spec, places, self.memory, base, self.shared, self.shared_offset)
-
-    def stored(self, op: ReduceOp | None = None) -> Bytes:
-        return oracle.store(
-            self.spec,
-            self.start,
-            self.memory,
-            self.memory.ctypes.data,
-            self.shared,
-            self.shared_offset,
-            op,
-        )
-
-
-def footprint_bytes(spec: Spec) -> int:
-    """Return the bytes of whole sectors from the first element to the last."""
-    row = -(-spec.shape[-1] * spec.dtype.itemsize // 16) * 16
-    steps = zip(spec.shape, spec.strides_bytes, strict=False)
-    return row + sum((extent - 1) * stride for extent, stride in steps)
-
-
-def copy_of(spec: Spec, start: tuple[int, ...], seed: int = 0, **changes: Any) -> Copy:
-    shared_offset = changes.pop("shared_offset", 0)
-    rows = spec.box_bytes // (spec.box_shape_moved[-1] * spec.dtype.itemsize)
-    room = shared_offset + max(spec.box_bytes, rows * spec.swizzle.span_bytes)
-    shared = random_bytes(-(-room // 1024) * 1024, seed + 1)
-    memory = random_bytes(footprint_bytes(spec), seed)
-    return Copy(spec, start, memory, shared, shared_offset, **changes)
 
 
 # --- drawn cases --------------------------------------------------------------------------------
@@ -546,76 +478,3 @@ def test_a_bulk_copy_is_aligned_and_inside_an_array(engine: Engine, name: str) -
         engine.call(name, memory, 256, shared, 8, anywhere)
     with pytest.raises(FaultError, match=f"256 bytes at {memory.ctypes.data + 16:#x}, outside"):
         engine.call(name, memory[16:], 256, shared, 0, inside)
-
-
-# --- faults -------------------------------------------------------------------------------------
-
-TILED = {"tiled_load": (), "tiled_store": (), "tiled_reduce": (ReduceOp.ADD,)}
-
-
-@pytest.mark.parametrize("name", TILED)
-def test_a_tiled_copy_is_refused_with_its_rule(engine: Engine, name: str) -> None:
-    def refused(copy: Copy, reason: str) -> None:
-        with pytest.raises(FaultError, match=reason):
-            copy.run(engine, name, *TILED[name])
-
-    def at(*start: int) -> Copy:
-        spec = ordinary_tiled(shape=(1, 64, 64), strides_bytes=(8192, 128))
-        return copy_of(spec, start)
-
-    for offset in (16, 64, 127):
-        copy = at(0, 0, 0)
-        copy.shared_offset = offset
-        refused(copy, f"shared address is {offset:#x}; .*multiple of 128")
-    refused(
-        at(0, 0, 3), "innermost coordinate is 3, or 6 bytes of FLOAT16; .* Step by multiples of 8"
-    )
-    copy = at(0, 0, 0)
-    copy.observer.array_bytes -= 16
-    verb, last = "reads" if name == "tiled_load" else "writes", copy.memory.ctypes.data + 63 * 128
-    refused(copy, f"{verb} 128 bytes at {last:#x}, outside every array")
-    refused(copy_of(ordinary_im2col(), (0, 0, 0, 0)), "a tiled copy was given an im2col map")
-    for dim, start in enumerate([(0, 0, -8), (0, -1, 0), (-1, 0, 0)]):
-        if name != "tiled_load":
-            refused(copy := at(*start), f"coordinate {dim} below 0")
-            assert (copy.memory == at(*start).memory).all()
-
-
-def test_an_im2col_copy_needs_an_im2col_map(engine: Engine) -> None:
-    copy = copy_of(ordinary_tiled(), (0, 0, 0), offsets=(0,))
-
-    with pytest.raises(FaultError, match="an im2col copy was given a tiled map"):
-        copy.run(engine, "im2col_load")
-
-
-@pytest.mark.parametrize("channel", [1, 4])
-def test_the_channel_is_a_multiple_of_16_bytes(engine: Engine, channel: int) -> None:
-    copy = copy_of(ordinary_im2col(), (0, 0, 0, channel), offsets=(0, 0))
-
-    with pytest.raises(FaultError, match=f"innermost coordinate is {channel}, .*16 bytes"):
-        copy.run(engine, "im2col_load")
-
-
-def test_offsets_have_as_many_bits_as_the_rank_leaves_them(engine: Engine) -> None:
-    copy = copy_of(ordinary_im2col(), (0, 0, 0, 0), offsets=(0, 256))
-
-    with pytest.raises(FaultError, match="im2col offset 0 is 256; at rank 4 it must be below 256"):
-        copy.run(engine, "im2col_load")
-
-
-def test_interleaved_im2col_is_refused_because_nothing_says_what_it_does(engine: Engine) -> None:
-    spec = ordinary_im2col(interleave=Interleave.B16, shape=(1, 16, 28, 28))
-
-    with pytest.raises(FaultError, match=r"interleaved; .*not established"):
-        copy_of(spec, (0, 0, 0, 0), offsets=(0, 0)).run(engine, "im2col_load")
-
-
-# --- the headers --------------------------------------------------------------------------------
-
-
-def test_an_edited_map_keeps_to_16_bytes(engine: Engine) -> None:
-    descriptor = descriptor_of(ordinary_tiled(box_shape=(1, 64, 64)))
-    descriptor[440 // 8] = 64 - 2
-
-    with pytest.raises(FaultError, match="takes 126 bytes; it must be a multiple of 16"):
-        engine.decode(descriptor)

@@ -114,14 +114,6 @@ def test_what_is_no_stream_is_refused_in_host_memory_too(value: Any) -> None:
     assert out[0] == 1
 
 
-def test_options_of_a_launch_and_of_the_compiler_have_their_types() -> None:
-    kernel = Kernel('extern "C" __global__ void one(float* p) { p[0] = 1; }', "one")
-    with pytest.raises(ArgumentError, match="cooperative is 'yes'; it must be a bool"):
-        kernel(1, 1, (zeros(1),), cooperative="yes")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="options is 3; each is an option of NVRTC"):
-        Kernel(VALUE, "k", options=[3])  # type: ignore[list-item]
-
-
 @pytest.mark.parametrize("argument", ["types", "constants"])
 @pytest.mark.parametrize("name", ["my-name", 3])
 def test_a_name_that_is_no_identifier_is_refused(argument: str, name: object) -> None:
@@ -141,11 +133,6 @@ def test_a_type_is_a_tile_an_element_type_or_text() -> None:
     types = {"A": tile, "B": "bfloat16", "C": np.float64, "D": "int"}
 
     assert "k" in Kernel(source, "k", types=types).compile().entries
-
-
-def test_a_type_that_is_none_of_these_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"must be a tile, an element type or C\+\+ text"):
-        Kernel(VALUE, "k", types={"A": 3.5})
 
 
 def test_a_missing_type_is_named_with_how_to_supply_it() -> None:
@@ -215,32 +202,6 @@ def test_a_driver_without_a_gpu_says_that_none_is_visible() -> None:
 
     with pytest.raises(BackendError, match=r"CUDA_ERROR_NO_DEVICE.*no NVIDIA GPU is visible"):
         bindings.start(lambda: SimpleNamespace(cuInit=lambda _: (none,)))
-
-
-def test_arguments_that_are_no_sequence_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="args is int; it must be a tuple or list"):
-        Kernel(VALUE, "k", constants={"VALUE": 1})(1, 1, 5)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("source", [None, 3, b"extern"])
-def test_a_source_that_is_no_path_and_no_text_is_refused(source: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"^source is .*; it must be a path or CUDA C\+\+ text"):
-        Kernel(source)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"types": ["Tile"]}, r"types is \['Tile'\]; it maps names .* Pass a dict"),
-        ({"constants": 3}, "constants is 3; it maps names"),
-        ({"options": "--use_fast_math"}, r"it must be a list. Pass \['--use_fast_math'\]"),
-        ({"include_dirs": "headers"}, r"include_dirs is 'headers'; it must be a list"),
-        ({"options": 3}, "options is 3; it must be a list"),
-    ],
-)
-def test_a_container_of_another_kind_is_refused(options: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
-        Kernel(VALUE, "k", **options)
 
 
 @pytest.mark.parametrize(

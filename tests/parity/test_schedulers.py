@@ -365,14 +365,6 @@ def test_a_cluster_leaves_one_tile_to_the_next_and_works_on_it_first(
         assert len(divided) <= 2
 
 
-def test_whole_waves_are_not_divided() -> None:
-    for tiles in (1, 2, 3):
-        shares = stream_k_shares(Cluster(), 5, (TILE_M * tiles, TILE_N * 5, 1), 7)
-
-        assert [len(own) for own in shares] == [tiles] * 5
-        assert all(share.first == 0 and share.finishes for own in shares for share in own)
-
-
 # --- packed sequences -----------------------------------------------------------------------------
 
 

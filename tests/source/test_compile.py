@@ -49,20 +49,6 @@ def test_the_second_time_the_compiler_is_not_asked() -> None:
     assert written(first.path) == before
 
 
-def test_an_edit_to_a_header_reached_through_another_header_compiles_anew(tmp_path: Path) -> None:
-    (tmp_path / "outer.cuh").write_text('#include "inner.cuh"\n')
-    inner = tmp_path / "inner.cuh"
-    inner.write_text("constexpr int kValue = 1;\n")
-    text = '#include <outer.cuh>\nextern "C" __device__ const int value = kValue;\n' + EMPTY
-    before = compiled(text, tmp_path)
-
-    inner.write_text("constexpr int kValue = 2;\n")
-
-    after = compiled(text, tmp_path)
-    assert before.path != after.path
-    assert before.path.read_bytes() != after.path.read_bytes()
-
-
 @pytest.mark.parametrize("options", [("--define-macro=X=1",), ("--define-macro=X=2",)])
 def test_options_are_part_of_the_key(options: tuple[str, ...]) -> None:
     plain = compiled(EMPTY)

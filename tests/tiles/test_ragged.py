@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from tmaasync import (
     ArgumentError,
-    ArrayTypeError,
     DataType,
     Kernel,
-    OOBFill,
     Pipeline,
     StaleTileError,
     Swizzle,
@@ -38,7 +36,6 @@ def aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
 
 
 PACKED = aligned((149, 16, 128))
-LENGTHS = [43, 32, 10, 64]
 
 
 # --- the map ------------------------------------------------------------------------------------
@@ -320,12 +317,6 @@ def test_an_empty_or_misaligned_array_is_refused() -> None:
     assert refused(array, (4, 8)) == [("array's address", f"{array.ctypes.data:#x}")]
 
 
-def test_nan_fill_is_for_floating_point() -> None:
-    assert refused(aligned((8, 64), np.int32), (4, 8), oob_fill=OOBFill.NAN) == [
-        ("oob_fill", OOBFill.NAN)
-    ]
-
-
 # --- batches that cannot be ---------------------------------------------------------------------
 
 
@@ -352,13 +343,6 @@ def test_a_batch_that_cannot_be_is_refused(given_: Any, message: str) -> None:
         cumulative_lengths(**given_, max_length=8, total_rows=20)
 
 
-def test_every_broken_rule_is_reported_at_once() -> None:
-    with pytest.raises(ArgumentError) as caught:
-        cumulative_lengths(cu_seqlens=[1, 40, 3], max_length=8, total_rows=2)
-
-    assert len(str(caught.value).splitlines()) == 4
-
-
 def test_violations_of_a_batch_are_in_the_callers_names() -> None:
     names = BatchNames("", "cu_seqlens_q", "max_seqlen_q", "q")
     with pytest.raises(ArgumentError) as caught:
@@ -377,11 +361,6 @@ def test_violations_of_a_batch_are_in_the_callers_names() -> None:
 def test_more_rows_than_32_bits_are_refused() -> None:
     with pytest.raises(ArgumentError, match="signed numbers of 32 bits"):
         cumulative_lengths([2**30, 2**30], max_length=2**30)
-
-
-def test_lengths_that_are_no_array_are_refused() -> None:
-    with pytest.raises(ArrayTypeError, match="lengths is a str"):
-        cumulative_lengths("abc", max_length=8)
 
 
 @given(st.lists(st.integers(0, 8), max_size=9))

@@ -73,28 +73,16 @@ def test_fields_of_an_instruction(instruction: Instruction) -> None:
 
     assert why == ""
     itemsize = 0.5 if instruction.kind.startswith("mxf4") else CODE_BITS[instruction.a] / 8
-    assert fields == {
-        "a": TYPES.index(instruction.a),
-        "b": TYPES.index(instruction.b),
-        "d": SUMS.index(instruction.d),
-        "m": instruction.m,
-        "n": instruction.n,
-        "k": instruction.k,
-        "negates_a": instruction.negates[0],
-        "negates_b": instruction.negates[1],
-        "transposes_a": instruction.transposes[0],
-        "transposes_b": instruction.transposes[1],
-        "is_sparse": instruction.is_sparse,
-        "saturates": instruction.saturates,
-        "selector": 0,
-        "max_shift": 0,
-        "a_id": instruction.ids[0],
-        "b_id": instruction.ids[1],
-        "has_e8m0": instruction.scales == Scales.UE8M0,
-        "stored_k": instruction.stored_k,
-        "scales": instruction.scale_count,
-        "columns_of_a": instruction.stored_k * max(itemsize, 0.5 if itemsize == 0.5 else 1) / 4,
-    }
+    wanted: tuple[Any, ...] = (
+        *(TYPES.index(instruction.a), TYPES.index(instruction.b), SUMS.index(instruction.d)),
+        *(instruction.m, instruction.n, instruction.k),
+        *(*instruction.negates, *instruction.transposes),
+        *(instruction.is_sparse, instruction.saturates, 0, 0),
+        *(*instruction.ids, instruction.scales == Scales.UE8M0),
+        *(instruction.stored_k, instruction.scale_count),
+        instruction.stored_k * max(itemsize, 0.5 if itemsize == 0.5 else 1) / 4,
+    )
+    assert fields == dict(zip(FIELDS, wanted, strict=True))
 
 
 def legal_shapes(its_form: Form, instruction: Instruction) -> set[tuple[int, int]]:
