@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import pkgutil
 import re
+from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ from tmaasync._source.paths import include_dir
 
 DOCS = Path(__file__).parents[2] / "docs"
 _CODE = re.compile(r"`([^`]+)`")
-_LINK = re.compile(r"\[(test_\w+)\]\(([^)]+)\)")
+# A line a row, in the order of the page: page, first name of the row, file::test.
+_TESTS = DOCS.parent / "tests" / "data" / "row_tests.tsv"
 
 
 class Row(NamedTuple):
@@ -20,10 +22,10 @@ class Row(NamedTuple):
     python: str
     kernels: str
     difference: str
-    test: str
+    test: str = ""
 
     def __str__(self) -> str:
-        return self.theirs or self.kernels
+        return self.theirs or self.kernels or self.python
 
     @property
     def names(self) -> list[str]:
@@ -36,14 +38,27 @@ class Row(NamedTuple):
 
 
 def rows(document: str) -> list[Row]:
-    """All rows but the heads of the tables."""
+    """All rows but the heads of the tables, each with its test."""
     cells = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in (DOCS / document).read_text().splitlines()
         if line[:1] == "|"
     ]
     found = [Row(*row) for row in cells]
-    return [row for row in found if row.python != "Python" and set(row.theirs) != {"-"}]
+    tests = _tests(document)
+    named = [row for row in found if row.python != "Python" and set(row.theirs) != {"-"}]
+    tested = [row._replace(test=tests[str(row)].pop(0) if tests[str(row)] else "") for row in named]
+    assert not any(tests.values()), "these lines of row_tests.tsv are of no row"
+    return tested
+
+
+def _tests(document: str) -> dict[str, list[str]]:
+    tests = defaultdict(list)
+    for line in _TESTS.read_text().splitlines():
+        page, row, test = line.split("\t")
+        if page == document:
+            tests[row].append(test)
+    return tests
 
 
 @functools.cache
@@ -71,7 +86,6 @@ def check_names(row: Row) -> None:
 
 def check_test(row: Row) -> None:
     """Raise if the row does not name one test, which exists."""
-    (link,) = _LINK.findall(row.test)
-    name, path = link
+    path, name = row.test.split("::")
 
-    assert f"def {name}(" in (DOCS / path).read_text()
+    assert f"def {name}(" in (DOCS.parent / "tests" / path).read_text()
