@@ -58,6 +58,11 @@ CHIP_LIMITS: Mapping[tuple[int, int], ChipLimits] = {
     (12, 1): _limits(99),  # GB10 (DGX Spark)
 }
 
+ARCH_LIMITS: Mapping[str, ChipLimits] = {
+    f"sm_{major}{minor}a": limits for (major, minor), limits in CHIP_LIMITS.items()
+}
+"""The same by the name of the architecture."""
+
 _EVERYWHERE = _limits(99)
 
 

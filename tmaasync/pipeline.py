@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NotRequired, Self, TypedDict, Unpack
 
-from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_CLUSTER_CTAS, MAX_SHARED_BYTES
+from tmaasync._hardware import ARCH_LIMITS, MAX_BLOCK_THREADS, ChipLimits
 from tmaasync._kinds import as_int, check_integers, not_integers, shown
 from tmaasync._pipeline.check import PipelineFault, check_protocol, find_fault
 from tmaasync._pipeline.protocol import PipelineProtocol
@@ -149,6 +149,7 @@ class _RingArguments(TypedDict):
     side: NotRequired[Mapping[str, StagedTile]]
     extra_bytes: NotRequired[int]
     loads_ahead: NotRequired[int | None]
+    arch: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,8 @@ class Pipeline:
     * ``side``: the members of ``Side``, small tiles of each stage, placed after the barriers.
     * ``loads_ahead``: ``StoreRing<Stage, stages, loads_ahead>``; TMA stores drain the stages.
 
+    ``arch`` is the architecture whose limits hold: 227 KiB of shared memory for a CTA of sm_90a,
+    sm_100a and sm_103a, 99 KiB of sm_120a (CUDA Programming Guide, "Compute Capabilities").
     Shared memory holds the ring and then ``extra_bytes``, for example for an epilogue. Offsets
     count from a base aligned to ``shared_alignment``.
 
@@ -184,6 +187,7 @@ class Pipeline:
     side: Mapping[str, StagedTile] = field(default_factory=dict)
     extra_bytes: int = 0
     loads_ahead: int | None = None
+    arch: str = "sm_90a"
 
     def __post_init__(self) -> None:
         """Reject invalid numbers, and a pipeline that does not fit in shared memory."""
@@ -193,12 +197,12 @@ class Pipeline:
         object.__setattr__(self, "tiles", dict(self.tiles))
         object.__setattr__(self, "side", dict(self.side))
         ArgumentError.raise_for(_violations(self))
-        if self.shared_bytes > MAX_SHARED_BYTES:
+        if self.shared_bytes > self._limits.shared_bytes:
             raise ArgumentError.of([_too_large(self)])
 
     @classmethod
     def fit(cls, *, max_stages: int | None = None, **arguments: Unpack[_RingArguments]) -> Self:
-        """Return the pipeline with the most stages that fit in shared memory (227 KiB)."""
+        """Return the pipeline with the most stages that fit in shared memory."""
         # The constructor rejects bad arguments here, with a single stage.
         smallest = cls(1, **arguments)
         if max_stages is not None:
@@ -297,7 +301,12 @@ class Pipeline:
             side=self.side,
             extra_bytes=self.extra_bytes,
             is_stored=self.loads_ahead is not None,
+            limit_bytes=self._limits.shared_bytes,
         )
+
+    @property
+    def _limits(self) -> ChipLimits:
+        return ARCH_LIMITS[self.arch]
 
     def _arrays(self) -> Iterator[BufferArray]:
         return self._layout.arrays(self.stages)
@@ -313,15 +322,20 @@ def _too_large(pipeline: Pipeline) -> Violation:
             f"One stage alone takes {layout.shared_bytes(1)}: use smaller tiles or fewer "
             "extra_bytes"
         )
+    limit = layout.limit_bytes
     return Violation(
         "shared_bytes",
         pipeline.shared_bytes,
-        f"a block has at most {MAX_SHARED_BYTES} (227 KiB), and stages is {pipeline.stages}",
+        f"a block has at most {limit} ({limit // 1024} KiB), and stages is {pipeline.stages}",
         remedy,
     )
 
 
 def _kind_violations(pipeline: Pipeline) -> Iterator[Violation]:
+    arch: object = pipeline.arch
+    if not isinstance(arch, str) or arch not in ARCH_LIMITS:
+        remedy = f"Pass one of {', '.join(ARCH_LIMITS)}"
+        yield Violation("arch", shown(arch), "its limits are not known", remedy)
     optional = {
         name: value
         for name in ("producer_threads", "loads_ahead")
@@ -360,11 +374,12 @@ def _violations(pipeline: Pipeline) -> Iterator[Violation]:
             f"mbarrier counts up to {MAX_ARRIVALS}",
             "Let one thread of a warp arrive",
         )
-    if not 1 <= pipeline.cluster_size <= MAX_CLUSTER_CTAS:
+    most = pipeline._limits.cluster_blocks
+    if not 1 <= pipeline.cluster_size <= most:
         yield Violation(
             "cluster_size",
             pipeline.cluster_size,
-            f"it must be from 1 to {MAX_CLUSTER_CTAS}",
+            f"it must be from 1 to {most}",
             "Pass 1 without a cluster",
         )
     if pipeline.extra_bytes < 0:

@@ -179,6 +179,11 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         TensorMapError,
         r"swizzle is Swizzle.B128_ATOM_64B; it exists on .*Use Swizzle.B128, or pass arch",
     ),
+    "a tile above 99 KiB": (
+        {"arch": "sm_120a", "tile_shape": (1024, 128)},
+        TensorMapError,
+        "it takes 131072 bytes and a block has 101376 bytes",
+    ),
     "an unknown chip": ({"arch": "sm_80"}, TensorMapError, "arch is 'sm_80'.*Pass one of sm_90a"),
     "a narrow box": (
         {"dtype": "e2m3", "box_shape": (8, 64)},
@@ -196,8 +201,9 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_tile_that_the_chip_lacks_is_refused(name: str) -> None:
     options, kind, words = REFUSED[name]
+    given = {"tile_shape": (8, 128), "arch": "sm_100a", **options}
     with pytest.raises(kind, match=words):
-        create_tma_tile(drawn(16, 192), (8, 128), **{"arch": "sm_100a", **options})
+        create_tma_tile(drawn(16, 192), **given)
 
 
 def test_an_array_with_one_packed_element_in_a_byte_is_refused() -> None:

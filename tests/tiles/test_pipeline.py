@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -282,3 +283,15 @@ def test_later_changes_of_the_callers_dictionary_do_not_reach_the_pipeline() -> 
     pipeline = Pipeline(2, tiles=tiles)
     tiles["b"] = BIG
     assert pipeline.stage_bytes == BIG.tile_bytes
+
+
+def test_the_limits_are_the_chips() -> None:
+    tiles = {"a": SimpleNamespace(tile_bytes=16384, smem_alignment=1024)}
+    stages = {arch: Pipeline.fit(tiles=tiles, arch=arch).stages for arch in ("sm_90a", "sm_120a")}
+    assert stages == {"sm_90a": 14, "sm_120a": 6}  # 227 KiB and 99 KiB, with the barriers
+    with pytest.raises(ArgumentError, match=r"at most 101376 \(99 KiB\).*Use at most 6 stages"):
+        Pipeline(7, tiles=tiles, arch="sm_120a")
+    with pytest.raises(ArgumentError, match="cluster_size is 16; it must be from 1 to 8"):
+        Pipeline(2, tiles=tiles, cluster_size=16, arch="sm_120a")
+    with pytest.raises(ArgumentError, match=r"arch is 'sm_80'; its limits are not known.*sm_120a"):
+        Pipeline(2, tiles=tiles, arch="sm_80")

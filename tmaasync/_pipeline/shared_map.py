@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._kinds import shown
 from tmaasync.errors import Violation
 
@@ -99,6 +98,7 @@ class RingLayout:
     side: Mapping[str, StagedTile]
     extra_bytes: int
     is_stored: bool
+    limit_bytes: int
 
     @property
     def alignment(self) -> int:
@@ -126,8 +126,8 @@ class RingLayout:
     def most_stages(self) -> int:
         """Return the most stages that fit, or 0."""
         # A bound from above: barriers take space too.
-        stages = MAX_SHARED_BYTES // max(_Struct(self.tiles).size_bytes, 1)
-        while stages and self.shared_bytes(stages) > MAX_SHARED_BYTES:
+        stages = self.limit_bytes // max(_Struct(self.tiles).size_bytes, 1)
+        while stages and self.shared_bytes(stages) > self.limit_bytes:
             stages -= 1
         return stages
 

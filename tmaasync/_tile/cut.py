@@ -10,6 +10,7 @@ from typing import Any
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 from tmaasync._hardware import (
+    ARCH_LIMITS,
     BOX_START_ALIGNMENT,
     MAX_BOX_SIDE,
     MAX_SHARED_BYTES,
@@ -223,17 +224,18 @@ def layout_violations(view: ArrayView) -> list[Violation]:
     ]
 
 
-def cut_violations(cut: Cut) -> list[Violation]:
-    """Return the rules of shared memory that a tile breaks."""
+def cut_violations(cut: Cut, arch: str = "sm_90a") -> list[Violation]:
+    """Return the rules of shared memory that a tile breaks on an architecture."""
     found = []
     tile_bytes = cut.boxes * cut.shared_box_bytes
-    if tile_bytes > MAX_SHARED_BYTES:
+    limits = ARCH_LIMITS.get(arch)
+    most = limits.shared_bytes if limits else MAX_SHARED_BYTES
+    if tile_bytes > most:
         found.append(
             Violation(
                 "tile_shape",
                 cut.tile_shape,
-                f"it takes {tile_bytes} bytes and a block has {MAX_SHARED_BYTES} bytes of "
-                "shared memory",
+                f"it takes {tile_bytes} bytes and a block has {most} bytes of shared memory",
                 "Choose a smaller tile; a pipeline holds two to four of them",
             )
         )

@@ -110,7 +110,9 @@ def _new_form(view: ArrayView, kind: Element, options: TileOptions) -> TileForm:
         oob_fill=OOBFill.of(options.oob_fill, "oob_fill"),
         arch=options.arch,
     )
-    TensorMapError.raise_for([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
+    TensorMapError.raise_for(
+        [*layout_violations(view), *spec.violations(), *cut_violations(cut, spec.arch)]
+    )
     descriptor = encoded(spec, view.device)
     is_coarse = spec.interleave is Interleave.B32 or kind.data_type.has_gaps
     mask = (INTERLEAVED_ALIGNMENT if is_coarse else TMA_ALIGNMENT) - 1

@@ -168,7 +168,9 @@ def create_tma_tile_im2col_w(  # noqa: PLR0913 - one per field of the tensor map
         wide=mode,
         arch=arch,
     )
-    TensorMapError.raise_for([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
+    TensorMapError.raise_for(
+        [*layout_violations(view), *spec.violations(), *cut_violations(cut, arch)]
+    )
     form = _Form(cut, view._replace(owner=None, lease=None), encoded(spec, view.device), halo, spec)
     return TMATensorTileIm2colW(form, view.address, view.owner, view.lease)
 

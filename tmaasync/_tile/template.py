@@ -139,7 +139,7 @@ def _template_violations(
         oob_fill=oob_fill,
         arch=arch,
     )
-    return [*spec.violations(), *cut_violations(cut)]
+    return [*spec.violations(), *cut_violations(cut, arch)]
 
 
 def _smallest_strides(cut: Cut) -> tuple[int, ...]:
