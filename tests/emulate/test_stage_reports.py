@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
+from bodies import chosen
 from emulate.planted.kernels import KERNELS, text_of
 from emulate.planted.outcomes import schedules
 from planted import DEADLOCK, EVERY, FAULT, RACE, Defect, Edit, before, lines_named, without
 from planted_choices import choices
 
+from tmaasync import EmulatedFault, EmulatedRace, Kernel, create_tma_tile
 from tmaasync.emulate import scheduled
 from tmaasync.errors import TMAError
 
@@ -133,3 +136,82 @@ def test_every_schedule_names_the_barrier_and_the_remedy(defect: Defect) -> None
         assert isinstance(error, defect.reported), error
         assert re.search(defect.says, str(error), re.DOTALL), error
         assert any(defect.line in line for line in lines_named(text, str(error))), error
+
+
+# --- one CTA loads for all of a cluster ---------------------------------------------------------
+
+# Statements after the reads of a stage, the arrivals that init() counts, and the report.
+RELEASES = {
+    "sound": ("arrive(drained[at], 0);", 4, None, ""),
+    "each at its own CTA": (
+        "drained[at].arrive();", 1, EmulatedRace, r"no thread of CTA [123], .*arrive_cluster\(0\)"
+    ),
+    "not the last peer": (
+        "if (rank != 3) arrive(drained[at], 0);", 3, EmulatedRace, "no thread of CTA 3, "
+    ),
+    "at the next CTA": (
+        "arrive(drained[at], (rank + 1) % 4);", 1, EmulatedRace, r"no thread of CTA [012], "
+    ),
+    "two arrivals counted": (
+        "arrive(drained[at], 0);", 2, EmulatedFault, r"after 2 arrivals, .* 4 threads arrive"
+    ),
+}  # fmt: skip
+LEADER = f"""
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+__device__ void arrive(SharedMemBarrier& barrier, u32 rank) {{
+    asm volatile(
+        "{{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1;"
+        " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r]; }}" ::
+        "r"(ptx::shared_address(&barrier)), "r"(rank) : "memory");
+}}
+extern "C" __global__ void add(
+    const __grid_constant__ Tile source, float* sums, int count, int what
+) {{
+    __shared__ Tile::Shared tiles[2];
+    __shared__ SharedMemBarrier filled[2], drained[2];
+    const u32 rank = block_rank_in_cluster();
+    if (threadIdx.x == 0) {{
+        for (int at = 0; at < 2; ++at) filled[at].init(1), drained[at].init(count);
+        fence_barrier_init();
+    }}
+    cluster_sync();
+    for (int tile = 0; tile < 8; ++tile) {{
+        const int at = tile % 2, phase = tile / 2 % 2;
+        if (threadIdx.x == 32) {{
+            if (rank == 0) drained[at].wait_acquire<Scope::kCluster>(phase ^ 1);
+            if (rank != 0 && tile > 1) filled[at].wait(phase ^ 1);
+            filled[at].expect_bytes(Tile::kBytes);
+            if (rank == 0) {{
+                source.async_multicast_load(tiles[at], filled[at], {{0, tile * 8}}, 0b1111);
+            }}
+        }}
+        if (threadIdx.x >= 32) continue;
+        filled[at].wait(phase);
+        float sum = 0;
+        for (int i = threadIdx.x; i < Tile::kElements; i += 32) sum += tiles[at].data()[i];
+        atomicAdd(sums + rank, sum);
+        __syncwarp();
+        if (threadIdx.x == 0) {{ {chosen(one[0] for one in RELEASES.values())} }}
+    }}
+    cluster_sync();
+}}
+"""
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_leader_s_report_names_the_peer_that_did_not_release(name: str) -> None:
+    _, count, reported, words = RELEASES[name]
+    source, sums = np.ones((64, 32), np.float32), np.zeros(4, np.float32)
+    tile = create_tma_tile(source, (8, 32))
+    kernel = Kernel(LEADER, "add", types={"Tile": tile})
+
+    def run() -> None:
+        kernel(4, 64, (tile, sums, count, list(RELEASES).index(name)), cluster=4)
+
+    if reported is None:
+        run()
+        assert (sums == source.sum()).all()
+        return
+    with pytest.raises(reported, match=f"(?s){words}"):
+        run()

@@ -44,10 +44,18 @@ STAGE_SENTENCES = {
         "the load waited on {}{}, which completes a phase after {} arrivals, as init() counts, and "
         "{} threads arrive on it. Let init() count all that arrive in a phase"
     ),
-    "ReleasedUnfilled": (
+    "NeverReleasedBy": (
+        "the load waited on {}{}, and no thread of CTA {}, into which it loads too, arrives on it. "
+        "Let the readers of every CTA that a load writes arrive on it, with arrive_cluster({}); "
+        "init() counts {} arrivals"
+    ),
+    "FilledAgain": (
         "{} gets {} in phase {}, which counts {} and waits for no more: its {} bytes have yet to "
-        "land. The thread has waited on {}{}, whose phase {} completed by the arrivals of {}, and "
-        "none of them waited for this phase of {}. Let each wait for every phase, and arrive then"
+        "land; {}"
+    ),
+    "ReleasedUnfilled": (
+        "the thread has waited on {}{}, whose phase {} completed by the arrivals of {}, and none "
+        "of them waited for this phase of {}. Let each wait for every phase, and arrive then"
     ),
     "WarpsOfCta": "{}{}",
 }

@@ -103,6 +103,8 @@ enum class FaultKind : uint32_t {
     kNotReleased,
     kNobodyReleased,
     kTooFewCounted,
+    kNeverReleasedBy,
+    kFilledAgain,
     kReleasedUnfilled,
     kWarpsOfCta,
     kWaitForArrival,

@@ -32,6 +32,14 @@ void add_warps(Reason& reason, const Fiber& issuer, const Arrived& arrived) {
     }
 }
 
+Reason too_few_counted(const Fiber& issuer, const EndedWait& wait) {
+    const Mbarrier& barrier = *barrier_of(*wait.cta, wait.barrier);
+    return {
+        FaultKind::kTooFewCounted, barrier_at(wait.barrier), in_cluster(*issuer.cluster, *wait.cta),
+        barrier.count, barrier.history.arriving_threads
+    };
+}
+
 Reason released_unfilled(
     const Fiber& fiber, const Cta& owner, const Mbarrier& barrier, uint32_t count
 ) {
@@ -43,14 +51,27 @@ Reason released_unfilled(
     const Mbarrier& released = *barrier_of(owner, wait->barrier);
     const Arrived& arrived = released.history.arrived_before;
     if (released.phase != wait->phase + 1 || arrived.threads.empty()) return {};
-    Reason reason(
-        FaultKind::kReleasedUnfilled, barrier_at(barrier.offset), number_of_arrivals(count),
-        barrier.phase, barrier.count, barrier.bytes, barrier_at(wait->barrier),
-        in_cluster(*fiber.cluster, owner), wait->phase
-    );
-    add_warps(reason, fiber, arrived);
-    reason.add(barrier_at(barrier.offset));
-    return reason;
+    const bool counts_too_few = released.history.arriving_threads > released.count;
+    Reason cause;
+    if (counts_too_few) {
+        cause = too_few_counted(fiber, *wait);
+    } else {
+        cause = {
+            FaultKind::kReleasedUnfilled, barrier_at(wait->barrier),
+            in_cluster(*fiber.cluster, owner), wait->phase
+        };
+        add_warps(cause, fiber, arrived);
+        cause.add(barrier_at(barrier.offset));
+    }
+    return {
+        FaultKind::kFilledAgain,
+        barrier_at(barrier.offset),
+        number_of_arrivals(count),
+        barrier.phase,
+        barrier.count,
+        barrier.bytes,
+        cause
+    };
 }
 
 }  // namespace tmaasync_emulate

@@ -14,6 +14,9 @@ Reason in_cluster(const Cluster& cluster, const Cta& cta);
 // Adds "warps 0, 1 of CTA 1 of the cluster, warp 2 of CTA 2 of the cluster".
 void add_warps(Reason& reason, const Fiber& issuer, const Arrived& arrived);
 
+// The thread waited on a barrier on which more threads arrive than init() counts.
+Reason too_few_counted(const Fiber& issuer, const EndedWait& wait);
+
 // A barrier gets one arrival too many, and its phase waits for bytes: the arrivals on the barrier
 // for which the thread waited came before a wait for this phase. Nothing if they did not.
 Reason released_unfilled(

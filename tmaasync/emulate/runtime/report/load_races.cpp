@@ -89,8 +89,10 @@ struct Release {
 
     bool is_last_phase() const { return barrier->phase == wait->phase + 1; }
     const Arrived& arrived() const { return barrier->history.arrived_before; }
+    // In the phase, or in any if another phase has completed since.
     bool has_arrival_of(const Cta& cta) const {
-        const auto& warps = arrived().warps.warps();
+        const BarrierHistory& history = barrier->history;
+        const auto& warps = (is_last_phase() ? arrived().warps : history.arrivers).warps();
         return std::any_of(warps.begin(), warps.end(), [&](uint32_t warp) {
             return rank_of(*issuer->cluster, warp) == cta.rank;
         });
@@ -130,21 +132,24 @@ static bool counts_too_few(const Release& release) {
     return release.barrier && release.barrier->history.arriving_threads > release.barrier->count;
 }
 
-static Reason too_few_counted(const Release& release) {
-    const Reason owner = in_cluster(*release.issuer->cluster, *release.wait->cta);
-    return {
-        FaultKind::kTooFewCounted, barrier_at(release.wait->barrier), owner, release.barrier->count,
-        release.barrier->history.arriving_threads
-    };
-}
-
 // The missing release of the bytes that a load writes in this CTA.
 static Reason missing_release(const Release& release, const Cta& target) {
     if (!release.barrier) return {};
     if (const Reason twice = repeated(*release.issuer, *release.wait)) return twice;
-    if (!release.is_last_phase() || release.arrived().threads.empty()) return {};
-    if (&target == release.issuer->cta || release.has_arrival_of(target)) return {};
-    return not_released_by(release, target);
+    const Fiber& issuer = *release.issuer;
+    if (issuer.cluster->ctas.size() == 1 || release.has_arrival_of(target)) return {};
+    if (release.is_last_phase()) {
+        return release.arrived().threads.empty() ? Reason() : not_released_by(release, target);
+    }
+    if (release.wait->phase == EndedWait::kNoPhase) return {};
+    return {
+        FaultKind::kNeverReleasedBy,
+        barrier_at(release.wait->barrier),
+        in_cluster(*issuer.cluster, *release.wait->cta),
+        target.rank,
+        issuer.cta->rank,
+        release.barrier->count
+    };
 }
 
 // --- a load and the use of a stage ---
@@ -192,7 +197,7 @@ static Reason cause_of_loads(
     if (!is_one_phase) {
         if (const Reason early = early_phase_of(cluster, first)) return early;
     }
-    return counts_too_few(release) ? too_few_counted(release) : Reason();
+    return counts_too_few(release) ? too_few_counted(*release.issuer, *release.wait) : Reason();
 }
 
 static Reason cause_of_use(const Cluster& cluster, const CountedLoad& load, const Access& use) {
@@ -213,7 +218,8 @@ static Reason cause_of_use(const Cluster& cluster, const CountedLoad& load, cons
     if (!release.barrier) return {};
     const bool runs_ahead =
         !release.is_last_phase() || release.barrier->phase > load.barrier->phase;
-    if (runs_ahead && counts_too_few(release)) return too_few_counted(release);
+    if (runs_ahead && counts_too_few(release))
+        return too_few_counted(*release.issuer, *release.wait);
     if (!release.is_last_phase() || release.arrived().threads.empty()) return {};
     if (!has_arrived(release.arrived(), user, use.operation)) {
         return not_released_by(release, user);
