@@ -32,8 +32,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from attention_cases import Batch, Case, batches
 from attention_peer import AttentionPeer, backward_of
-from bench_attention import Batch, Case, batches, packed_inputs
+from bench_attention import packed_inputs
 from race import (
     geometric_mean,
     plain_race,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from bench_attention import Case
+from attention_cases import Case
 from bench_decode import GRAPH_CALLS, paged_decode_run
 from race import captured, race, recorded
 

@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from attention_cases import Case, float8_decode_cases
 from bench_attention import (
-    Case,
     check,
-    float8_decode_cases,
     in_float8,
     measure_float8,
     paged_from,

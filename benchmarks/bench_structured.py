@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import bench_attention
+import attention_cases
 import torch
 from race import race, record, relative_error, speed_text, tera_per_second
 
@@ -119,7 +119,7 @@ def stream_k_gemms() -> Iterator[dict[str, Any]]:
 
 def attentions() -> Iterator[dict[str, Any]]:
     bind_attention = bind("08_ragged_attention")
-    for batch in bench_attention.batches():
+    for batch in attention_cases.batches():
         shape = (sum(batch.lengths), batch.heads, batch.head_dim)
         q, k, v = (torch.randn(*shape, device="cuda").bfloat16() for _ in range(3))
         lengths = torch.tensor([0, *batch.lengths], device="cuda").cumsum(0).int()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import attention_cases
 import bench_attention
 import bench_conv
 import bench_grouped
@@ -91,7 +92,7 @@ def conv2d() -> Iterator[Work]:
 
 
 def attention() -> Iterator[Work]:
-    for case in bench_attention.cases(short=False):
+    for case in attention_cases.cases(short=False):
         arrays = case.arrays()
         out = torch.full_like(arrays[0], torch.nan)
         run = functools.partial(ops.attention, *arrays, causal=case.causal, out=out)
@@ -99,7 +100,7 @@ def attention() -> Iterator[Work]:
 
 
 def attention_float8() -> Iterator[Work]:
-    for case in bench_attention.float8_cases(short=True):
+    for case in attention_cases.float8_cases(short=True):
         made = [bench_attention.in_float8(array) for array in case.arrays()]
         operands, scales = zip(*made, strict=True)
         out = torch.full(operands[0].shape, torch.nan, dtype=torch.bfloat16, device="cuda")
@@ -110,7 +111,7 @@ def attention_float8() -> Iterator[Work]:
 
 
 def varlen_attention() -> Iterator[Work]:
-    for batch in bench_attention.batches():
+    for batch in attention_cases.batches():
         shape = (sum(batch.lengths), batch.heads, batch.head_dim)
         q, k, v = (torch.randn(*shape, device="cuda").bfloat16() for _ in range(3))
         lengths = torch.tensor([0, *batch.lengths], device="cuda").cumsum(0).int()
