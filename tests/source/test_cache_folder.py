@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import stat
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -447,47 +444,3 @@ def test_a_folder_in_the_place_of_a_build_is_no_build(named: Path) -> None:
     path.with_suffix(".json").mkdir()
 
     assert load_facts(path) is None
-
-
-_HOLDS = """
-import sys, time
-from pathlib import Path
-from tmaasync._source.cache_folder import locked
-with locked(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.readline()
-"""
-
-
-def test_a_process_that_waits_for_another_s_build_says_so(
-    named: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    lock = named / "kernel.lock"
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOLDS, str(lock)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as other:
-        assert other.stdin
-        assert other.stdout
-        assert other.stdout.readline() == "held\n"
-
-        def let_go() -> None:
-            deadline = time.monotonic() + 60
-            while not caplog.messages and time.monotonic() < deadline:
-                time.sleep(0.05)
-            other.stdin.write("\n")  # type: ignore[union-attr]
-            other.stdin.flush()  # type: ignore[union-attr]
-
-        releasing = threading.Thread(target=let_go)
-        releasing.start()
-        with locked(lock):
-            pass
-        releasing.join()
-
-    (line,) = caplog.messages
-    assert re.fullmatch(
-        rf"tmaasync: waiting for (process {other.pid}|another process), which builds .*/kernel",
-        line,
-    )

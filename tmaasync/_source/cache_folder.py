@@ -372,7 +372,8 @@ def _holder(descriptor: int) -> str:
             words = line.split()
             is_held = words[1] == "FLOCK" and words[5].endswith(f":{inode}")
             if is_held and int(words[4]) > 0:  # 0 or less: of another PID namespace
-                return f"process {words[4]}"
+                is_own = int(words[4]) == os.getpid()
+                return "another thread" if is_own else f"process {words[4]}"
     return "another process"
 
 
