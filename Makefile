@@ -78,9 +78,9 @@ test-all: $(INSTALLED)
 	TMAASYNC_REQUIRE_EXTRAS=1 $(PYTEST) -m "not gpu" $(WITHOUT_GPU)
 
 # These tests have the GPUs for themselves: a fault in memory of a peer ends the contexts of other
-# processes on both GPUs, and large arrays leave them no memory.
+# processes on both GPUs, large arrays leave them no memory, and a hang is timed.
 PEERS := tests/gpu/test_peers.py tests/gpu/test_symmetric_memory.py tests/gpu/test_ops_of_ranks.py
-ALONE := $(PEERS) tests/gpu/test_large_arrays.py
+ALONE := $(PEERS) tests/gpu/test_large_arrays.py tests/gpu/test_hangs.py
 
 # Where there is a Hopper GPU, in about 10 minutes. With `TEST_PYTHON=python3` nothing is installed:
 # that Python has tmaasync's dependencies (pyelftools too), CuPy, torch, pytest, hypothesis,

@@ -333,6 +333,7 @@ def write_record(address: int, place: int, **fields: Any) -> None:
     for name, value in {"state": 2, **fields}.items():
         record[name] = value
     ctypes.memmove(address + 16 + place * RECORD.itemsize, record.tobytes(), RECORD.itemsize)
+    ctypes.memset(address, 1, 1)  # has_hung
 
 
 def test_a_reported_wait_is_raised_by_every_later_launch(driver: Driver) -> None:

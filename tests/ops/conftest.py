@@ -11,6 +11,7 @@ import pytest
 from fake_arrays import Cupy, CupyArray, Tensor, Torch
 
 from tmaasync._source.cache_folder import cache_dir
+from tmaasync.ops import _all_gather_matmul, _matmul_reduce
 from tmaasync.ops._gemm import tuned
 
 Make = Callable[..., Any]
@@ -42,3 +43,11 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     tuned.forget()
     yield cache_dir() / "tuned"
     tuned.forget()
+
+
+@pytest.fixture
+def overlapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matmuls of several ranks run in one kernel, however few rows there are."""
+    monkeypatch.setattr(_all_gather_matmul, "_FEW_ROWS", 0)
+    for kind in (_matmul_reduce.MatmulReduceScatter, _matmul_reduce.MatmulAllReduce):
+        monkeypatch.setattr(kind, "few_rows", 0)

@@ -88,6 +88,7 @@ def launches_of(driver: Driver, call: Callable[[], object]) -> list[tuple[int, i
     return [(stream, device) for stream, device, _ in driver.launched]
 
 
+@pytest.mark.usefixtures("overlapped")
 @pytest.mark.parametrize("driver", [GEMM_ARGUMENTS], indirect=True)
 def test_a_repeated_matmul_launches_once_a_rank_and_does_nothing_else(driver: Driver) -> None:
     a, b = [on(0, 96, 64), on(1, 40, 64)], [on(0, 64, 128), on(1, 64, 72)]
@@ -118,6 +119,7 @@ def test_a_repeated_gather_stores_into_the_outputs_of_the_call(driver: Driver) -
         assert addresses == [array.data.ptr, *(one.data.ptr + row * 128 for one in out)]
 
 
+@pytest.mark.usefixtures("overlapped")
 @pytest.mark.parametrize("driver", [GEMM_ARGUMENTS], indirect=True)
 def test_a_repeated_call_notices_other_streams_arrays_and_layouts(driver: Driver) -> None:
     a, b = ([on(device, 64, 64) for device in range(GPUS)] for _ in range(2))

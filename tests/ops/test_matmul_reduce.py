@@ -27,7 +27,7 @@ from tmaasync.ops._operation import tile_configs
 BF16 = ml_dtypes.bfloat16
 SCATTER, REDUCE = ops.matmul_reduce_scatter, ops.matmul_all_reduce
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("overlapped")]
 each = pytest.mark.parametrize("call", [SCATTER, REDUCE], ids=["scatter", "all"])
 
 

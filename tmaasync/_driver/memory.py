@@ -165,5 +165,6 @@ class PinnedMemory:
     def clear(self) -> None:
         ctypes.memset(self.address, 0, self._size)
 
-    def read(self) -> bytes:
-        return ctypes.string_at(self.address, self._size)
+    def read(self, size_bytes: int | None = None) -> bytes:
+        """Return the first bytes; by default all."""
+        return ctypes.string_at(self.address, self._size if size_bytes is None else size_bytes)

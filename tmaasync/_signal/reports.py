@@ -31,6 +31,7 @@ RECORDS = np.dtype(
         ("records", RECORD, (MAX_RANKS, RECORDS_OF_RANK)),
     ]
 )
+_HAS_HUNG = RECORDS["has_hung"]  # the first field, written after a record
 
 
 class HangReports:
@@ -47,10 +48,9 @@ class HangReports:
         """Return the reported waits, longest first."""
         if self._memory is None:
             return ()
-        memory = self._memory.read()
-        if memory.count(0) == len(memory):  # 1 us, where reading the fields takes 10
+        if self._memory.read(_HAS_HUNG.itemsize) == bytes(_HAS_HUNG.itemsize):
             return ()
-        records: Any = np.frombuffer(memory, RECORDS)[0]["records"]
+        records: Any = np.frombuffer(self._memory.read(), RECORDS)[0]["records"]
         written = records[records["state"] == WRITTEN]
         longest_first = sorted(written, key=lambda record: int(record["waited_ns"]), reverse=True)
         return tuple(map(_wait, longest_first))

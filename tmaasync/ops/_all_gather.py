@@ -88,10 +88,14 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
     workspace = Workspace.of(ranks, full, shards.max_units)
     layouts = map(Layout.of, (*rows, *full))
     operation = workspace.calls.operation(AllGather, *layouts, workspace=workspace, shards=shards)
-    done = operation.run(rows, full)
+    for own, target, stream in zip(rows, full, ranks.streams, strict=True):
+        backend_of(own.device).wait_for_producers((own, target), stream)
+    with workspace.lock:
+        launches, addresses = operation.prepared(rows, full)
+        launches.run(addresses, ranks.streams)
     if out is not None:
         frameworks = [view.framework for view in views]
-        _REPEATED.remember((arrays, out), workspace, *done, frameworks)
+        _REPEATED.remember((arrays, out), workspace, launches, addresses, frameworks)
     return outputs
 
 
@@ -138,24 +142,19 @@ class AllGather:
         self._workspace, self._shards = workspace, shards
         self._launches: RankedLaunches | None = None
 
-    def run(
+    def prepared(
         self, rows: Sequence[ArrayView], full: Sequence[ArrayView]
     ) -> tuple[RankedLaunches, list[list[int]]]:
-        """Launch; return the launches and their addresses."""
-        ranks = self._workspace.ranks
-        for own, target, stream in zip(rows, full, ranks.streams, strict=True):
-            backend_of(own.device).wait_for_producers((own, target), stream)
+        """Return the launches and their addresses; hold the workspace's lock."""
+        if self._launches is None:
+            self._launches = RankedLaunches.prepared(
+                self._workspace, lambda rank: self._prepare(rank, rows, full)
+            )
         addresses = [
             [view.address for view in self._parameters(rank, rows, full)]
-            for rank in range(len(ranks))
+            for rank in range(len(self._workspace.ranks))
         ]
-        with self._workspace.lock:
-            if self._launches is None:
-                self._launches = RankedLaunches.prepared(
-                    self._workspace, lambda rank: self._prepare(rank, rows, full)
-                )
-            self._launches.run(addresses, ranks.streams)
-            return self._launches, addresses
+        return self._launches, addresses
 
     def _parameters(
         self, rank: int, rows: Sequence[ArrayView], full: Sequence[ArrayView]

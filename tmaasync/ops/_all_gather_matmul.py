@@ -9,6 +9,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import backend_of
 from tmaasync.ops._extents import extent_violations
+from tmaasync.ops._few_rows import GatherThenMatmul, runs_in_turn
 from tmaasync.ops._gemm.all_gather import (
     PUSH_ROWS,
     AllGatherGemmArguments,
@@ -40,6 +41,7 @@ from tmaasync.tile import Pointer, TMATensorTileArray
 __all__ = ["all_gather_matmul"]
 
 _REPEATED = RepeatedCalls()
+_FEW_ROWS = 128
 
 
 def all_gather_matmul(
@@ -50,7 +52,8 @@ def all_gather_matmul(
     This is the first linear layer of a tensor-parallel MLP (column-parallel, with sequence
     parallelism). One kernel per rank does both: a warp of each CTA pushes the rank's rows into
     buffers of its peers by TMA, over NVLink, while the tensor cores multiply what has arrived, the
-    rank's own rows first. It accumulates in fp32 and rounds once, like `matmul`.
+    rank's own rows first. With 128 rows per rank or fewer, `all_gather` and a GEMM are faster, and
+    run instead. It accumulates in fp32 and rounds once, like `matmul`.
 
     Each rank is a GPU, or a device of `emulate.devices`. The call returns after the launches;
     results are complete in the order of each rank's stream. Call `enable_peer_access` once before.
@@ -95,19 +98,26 @@ def all_gather_matmul(
         fill_with_zeros(targets, ranks)
         return outputs
     shards = Shards(tuple(view.shape[0] for view in left), k, left[0].element.itemsize)
-    workspace = Workspace.of(
-        ranks, left, shards.max_units, total * padded_row_bytes(k, left[0].element)
-    )
     is_new = out is None
     layouts = [
         *map(Layout.of, (*left, *right)),
         *(Layout.of(view)._replace(owns_padding=is_new) for view in targets),
     ]
-    operation = workspace.calls.operation(
-        AllGatherMatmul, *layouts, workspace=workspace, shards=shards
+    in_turn = runs_in_turn(total, _FEW_ROWS, ranks, layouts)
+    gathered_bytes = total * padded_row_bytes(k, left[0].element)
+    workspace = Workspace.of(
+        ranks, left, shards.max_units, gathered_bytes, halves=1 if in_turn else 2
     )
-    done = operation.run(left, right, targets)
-    if not is_new and not operation.operands.needs_staging:
+    make = workspace.calls.operation
+    if in_turn:
+        done = make(GatherThenMatmul, *layouts, workspace=workspace, shards=shards).run(
+            left, right, targets
+        )
+    else:
+        done = make(AllGatherMatmul, *layouts, workspace=workspace, shards=shards).run(
+            left, right, targets
+        )
+    if not is_new and done is not None:
         frameworks = [view.framework for view in left]
         _REPEATED.remember((a, b, out), workspace, *done, frameworks)
     return outputs
@@ -152,8 +162,8 @@ class AllGatherMatmul:
         left: Sequence[ArrayView],
         right: Sequence[ArrayView],
         targets: Sequence[ArrayView],
-    ) -> tuple[RankedLaunches, list[tuple[int, ...]]]:
-        """Launch; return the launches and their addresses."""
+    ) -> tuple[RankedLaunches, list[tuple[int, ...]]] | None:
+        """Launch; return the launches, unless operands are read from staging copies."""
         ranks = self._workspace.ranks
         a, b, outs = self.operands.reached(left, right, targets)
         # An empty shard is never read; its tiles lie over the buffer.
@@ -169,7 +179,7 @@ class AllGatherMatmul:
                 for mine, matrix, out in zip(own, b, outs, strict=True)
             ]
             self._launches.run(addresses, ranks.streams)
-            return self._launches, addresses
+        return None if self.operands.needs_staging else (self._launches, addresses)
 
     def _prepare(
         self, rank: int, own: ArrayView, b: ArrayView, out: ArrayView

@@ -13,6 +13,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import backend_of
 from tmaasync.ops._extents import extent_violations
+from tmaasync.ops._few_rows import MatmulThenReduce, runs_in_turn
 from tmaasync.ops._gemm.config import Occupancy
 from tmaasync.ops._gemm.reduce_scatter import (
     ReduceScatterArguments,
@@ -55,9 +56,10 @@ def matmul_reduce_scatter(
     This is the second linear layer of a tensor-parallel MLP (row-parallel, with sequence
     parallelism). One kernel per rank does both: its epilogue stores what other ranks own into their
     memory by TMA, over NVLink, while the tensor cores go on; the rank's own rows come last, and
-    their epilogue adds what the other ranks sent. It accumulates in fp32. What a rank sends is
-    rounded to the output's type; the sum is in fp32, in a fixed order, and is rounded once, so
-    equal calls give equal bits.
+    their epilogue adds what the other ranks sent. With 127 rows per rank or fewer, a GEMM of all
+    rows and then `reduce_scatter` are faster, and run instead. It accumulates in fp32. What a rank
+    sends is rounded to the output's type; the sum is in fp32, in a fixed order, and is rounded
+    once, so equal calls give equal bits.
 
     Each rank is a GPU, or a device of `emulate.devices`. The call returns after the launches;
     results are complete in the order of each rank's stream. Call `enable_peer_access` once before.
@@ -110,7 +112,8 @@ def matmul_all_reduce(
     This is the second linear layer of a tensor-parallel MLP (row-parallel) whose activations all
     ranks hold. One kernel per rank does what `matmul_reduce_scatter` does for shards of whole
     blocks of 64 rows; the rank that adds up a shard stores the finished rows into the outputs of
-    all ranks by TMA. So all ranks receive the same bits, and equal calls give equal bits.
+    all ranks by TMA. With 128 rows per rank or fewer, a GEMM and then `all_reduce` run instead. All
+    ranks receive the same bits, and equal calls give equal bits.
 
     Each rank is a GPU, or a device of `emulate.devices`. The call returns after the launches;
     results are complete in the order of each rank's stream. Call `enable_peer_access` once before.
@@ -150,7 +153,7 @@ def matmul_all_reduce(
 
 
 _Views = Sequence[ArrayView]
-_Done = tuple[Workspace, RankedLaunches, list[tuple[int, ...]]]
+_Done = tuple[Workspace, RankedLaunches, list[Any]]
 
 
 def _operands(
@@ -183,6 +186,14 @@ def _run(
         *map(Layout.of, (*left, *right)),
         *(Layout.of(view)._replace(owns_padding=is_new) for view in targets),
     ]
+    m = left[0].shape[0]
+    if runs_in_turn(m, kind.few_rows, ranks, layouts):
+        shards = [view.shape[0] for view in targets]
+        rows = even_shards(m, len(ranks)) if kind.all_reduce else shards
+        in_turn = ranks.calls.operation(
+            MatmulThenReduce, *layouts, ranks=ranks, rows=tuple(rows), all_reduce=kind.all_reduce
+        )
+        return in_turn.run(left, right, targets)
     operation = ranks.calls.operation(kind, *layouts, ranks=ranks)
     done = operation.run(left, right, targets)
     return None if operation.operands.needs_staging else done
@@ -229,6 +240,7 @@ class MatmulReduceScatter:
 
     name: ClassVar[str] = "ops.matmul_reduce_scatter"
     all_reduce: ClassVar[bool] = False
+    few_rows: ClassVar[int] = 127
 
     def __init__(self, *layouts: Layout, ranks: Ranks) -> None:
         """Choose the tile config, the same one on all ranks."""
@@ -327,6 +339,7 @@ class MatmulAllReduce(MatmulReduceScatter):
 
     name: ClassVar[str] = "ops.matmul_all_reduce"
     all_reduce: ClassVar[bool] = True
+    few_rows: ClassVar[int] = 128
 
     def _shard_rows(self) -> list[int]:
         return all_reduce_shards(self._m, len(self.operands.ranks))

@@ -84,7 +84,7 @@ def _overlaps(name: str, out: ArrayView, operands: _Views) -> Iterator[Violation
         yield Violation(name, f"at {out.address:#x}", rule, "Pass an array of its own")
 
 
-def _unstorable(outs: Sequence[Layout]) -> Iterator[Violation]:
+def unstorable(outs: Sequence[Layout]) -> Iterator[Violation]:
     for rank, out in enumerate(outs):
         if 0 not in out.shape and out.in_stored_rows() is None:
             rule = "TMA stores rows of contiguous elements that start and end at multiples of 16"
@@ -130,7 +130,7 @@ class RankedOperands:
         self.ranks = ranks
         count = len(ranks)
         left, right, outs = (layouts[start : start + count] for start in (0, count, 2 * count))
-        ArgumentError.raise_for(_unstorable(outs))
+        ArgumentError.raise_for(unstorable(outs))
         self.of = [
             RankLayouts(Operand.of_rows(a), Operand.of(b), out.in_stored_rows() or out)
             for a, b, out in zip(left, right, outs, strict=True)

@@ -15,7 +15,7 @@ from tmaasync._forks import Lock
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._kinds import is_sequence, shown
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.kernel import ArrayMemory, Launch, backend_of
+from tmaasync.kernel import ArrayMemory, BoundCall, Launch, backend_of
 from tmaasync.ops._allocation import empty, fill, in_order
 from tmaasync.ops._call_cache import CallCache, clear_on_forget
 from tmaasync.ops._layouts import Layout, padded_row_bytes
@@ -242,13 +242,14 @@ class Workspace:
         ranks: Devices and streams.
         signals: The ranks' own signals, then ``slots`` signals for each rank's shard.
         rounds: Per rank the round counter.
-        halves: Per rank two buffers of bytes, which rounds use in turn.
+        halves: Per rank two buffers of bytes, which rounds use in turn; or one, for kernels that
+            reach it only after its rank has entered the round.
         calls: The operations that use this memory.
         lock: Held while the ranks of a call are launched, so that all have the same order of calls.
     """
 
     def __init__(
-        self, ranks: Ranks, like: Sequence[ArrayView], slots: int, half_bytes: int
+        self, ranks: Ranks, like: Sequence[ArrayView], slots: int, half_bytes: int, halves: int
     ) -> None:
         """Allocate; on GPUs this waits for all work of their devices."""
         self.ranks = ranks
@@ -257,9 +258,9 @@ class Workspace:
         count = len(ranks) * (1 + slots)
         self.signals = Signals(self._each(like, (count,), "int32", is_zero=True))
         self.rounds = self._each(like, (1,), "int64", is_zero=True)
-        buffers = self._each(like, (2, half_bytes), "uint8") if half_bytes else []
+        buffers = self._each(like, (halves, half_bytes), "uint8") if half_bytes else []
         self.halves = [
-            [_pinned(view, view.address + half * half_bytes) for half in range(2)]
+            [_pinned(view, view.address + half * half_bytes) for half in range(halves)]
             for view in buffers
         ]
         self.calls = CallCache()
@@ -289,15 +290,21 @@ class Workspace:
 
     @classmethod
     def of(
-        cls, ranks: Ranks, like: Sequence[ArrayView], slots: int, half_bytes: int = 0
+        cls,
+        ranks: Ranks,
+        like: Sequence[ArrayView],
+        slots: int,
+        half_bytes: int = 0,
+        *,
+        halves: int = 2,
     ) -> Workspace:
         """Return a workspace with at least this room; calls of similar sizes share it."""
         slots, half_bytes = _power_of_two(slots), half_bytes and _power_of_two(half_bytes)
         kept = ranks.memories[0].kept
-        key = (cls, ranks, slots, half_bytes)
+        key = (cls, ranks, slots, half_bytes, halves)
         found: Workspace | None = kept.get(key)
         if found is None:
-            found = kept[key] = cls(ranks, like, slots, half_bytes)
+            found = kept[key] = cls(ranks, like, slots, half_bytes, halves)
         found.signals.check()
         return found
 
@@ -345,6 +352,11 @@ class RankedLaunches(NamedTuple):
         for launch, own, stream in zip(self.launches, words, streams, strict=True):
             launch.launch_at(own, stream if isinstance(stream, int) else 0)
 
+    def bind(self, addresses: Iterable[Sequence[int]], streams: Sequence[int]) -> list[BoundCall]:
+        """Return calls that launch with these addresses on these streams of GPUs."""
+        each = zip(self.launches, addresses, streams, strict=True)
+        return [launch.bind(own, stream) for launch, own, stream in each]
+
 
 # --- repeated calls ---------------------------------------------------------------------------
 
@@ -359,7 +371,7 @@ class RepeatedCalls:
     """
 
     def __init__(self) -> None:
-        self._calls: dict[object, tuple[Workspace, RankedLaunches, Any, tuple[str, ...]]] = {}
+        self._calls: dict[object, tuple[Workspace, list[BoundCall], tuple[str, ...]]] = {}
         clear_on_forget(self)
 
     def clear(self) -> None:
@@ -378,7 +390,7 @@ class RepeatedCalls:
         found = self._calls.get(self._key(lists))
         if found is None:
             return False
-        workspace, launches, addresses, frameworks = found
+        workspace, calls, frameworks = found
         ranks = workspace.ranks
         given = [None] * len(ranks) if streams is None else streams
         if not is_sequence(given) or len(given) != len(ranks):
@@ -390,7 +402,8 @@ class RepeatedCalls:
                 return False
         workspace.signals.check()
         with workspace.lock:
-            launches.run(addresses, ranks.streams)
+            for call in calls:
+                call()
         return True
 
     def remember(
@@ -406,4 +419,5 @@ class RepeatedCalls:
             return
         if len(self._calls) >= _MAX_CALLS:
             self._calls.clear()
-        self._calls[key] = workspace, launches, addresses, tuple(frameworks)
+        calls = launches.bind(addresses, workspace.ranks.streams)
+        self._calls[key] = workspace, calls, tuple(frameworks)

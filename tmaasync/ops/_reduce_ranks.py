@@ -236,51 +236,55 @@ def _run(
     ranks: Ranks, rows: _Views, targets: _Views, shards: tuple[int, ...], *, all_reduce: bool
 ) -> tuple[Workspace, RankedLaunches, list[list[int]]]:
     """Launch; return the memory that ranks share, the launches and their addresses."""
-    resident = min(
-        backend_of(view.device).limits.sms // ranks.sharing(rank) for rank, view in enumerate(rows)
-    )
+    layouts = list(map(Layout.of, (*rows, *targets)))
+    resident = resident_ctas(ranks, layouts[: len(ranks)])
     workspace = Workspace.of(ranks, rows, resident)
     operation = workspace.calls.operation(
         ReduceRanks,
-        *map(Layout.of, (*rows, *targets)),
-        workspace=workspace,
+        *layouts,
         shards=Shards(shards, rows[0].shape[1], rows[0].element.itemsize),
         resident=resident,
         all_reduce=all_reduce,
     )
-    return workspace, *operation.run(rows, targets)
+    for own, target, stream in zip(rows, targets, ranks.streams, strict=True):
+        backend_of(own.device).wait_for_producers((own, target), stream)
+    with workspace.lock:
+        launches, addresses = operation.prepared(workspace, rows, targets)
+        launches.run(addresses, ranks.streams)
+    return workspace, launches, addresses
+
+
+def resident_ctas(ranks: Ranks, layouts: Sequence[Layout]) -> int:
+    """Return how many CTAs of every rank run at once; the ranks' arrays have these layouts."""
+    return min(
+        backend_of(layout.device).limits.sms // ranks.sharing(rank)
+        for rank, layout in enumerate(layouts)
+    )
 
 
 class ReduceRanks:
-    """The launches for arrays and outputs of given layouts."""
+    """The launches for arrays and outputs of given layouts.
 
-    def __init__(
-        self,
-        *layouts: Layout,
-        workspace: Workspace,
-        shards: Shards,
-        resident: int,
-        all_reduce: bool,
-    ) -> None:
+    Attributes:
+        resident: The largest number of CTAs of a rank, all of which run at once.
+    """
+
+    def __init__(self, *layouts: Layout, shards: Shards, resident: int, all_reduce: bool) -> None:
         del layouts  # the key
-        self._workspace, self._shards, self._resident = workspace, shards, resident
-        self._all_reduce = all_reduce
+        self._shards, self.resident, self._all_reduce = shards, resident, all_reduce
         self._launches: RankedLaunches | None = None
 
-    def run(self, rows: _Views, targets: _Views) -> tuple[RankedLaunches, list[list[int]]]:
-        """Launch; return the launches and their addresses."""
-        ranks = self._workspace.ranks
-        for own, target, stream in zip(rows, targets, ranks.streams, strict=True):
-            backend_of(own.device).wait_for_producers((own, target), stream)
-        parameters = [self._parameters(rank, rows, targets) for rank in range(len(ranks))]
-        with self._workspace.lock:
-            if self._launches is None:
-                self._launches = RankedLaunches.prepared(
-                    self._workspace, lambda rank: self._prepare(rank, parameters[rank])
-                )
-            addresses = [[view.address for view in own] for own in parameters]
-            self._launches.run(addresses, ranks.streams)
-            return self._launches, addresses
+    def prepared(
+        self, workspace: Workspace, rows: _Views, targets: _Views
+    ) -> tuple[RankedLaunches, list[list[int]]]:
+        """Return the launches and their addresses; hold the workspace's lock."""
+        ranks = range(len(workspace.ranks))
+        parameters = [self._parameters(rank, rows, targets) for rank in ranks]
+        if self._launches is None:
+            self._launches = RankedLaunches.prepared(
+                workspace, lambda rank: self._prepare(workspace, rank, parameters[rank])
+            )
+        return self._launches, [[view.address for view in own] for own in parameters]
 
     def _parameters(self, rank: int, rows: _Views, targets: _Views) -> list[ArrayView]:
         """Return the rows of a rank in all arrays, and in the outputs; the last one fills up."""
@@ -292,9 +296,8 @@ class ReduceRanks:
             stored = [targets[rank] if shards.rows[rank] else rows[rank]]
         return [*_filled(sources), *_filled(stored)]
 
-    def _prepare(self, rank: int, parameters: _Views) -> tuple[Any, object]:
-        workspace, shards = self._workspace, self._shards
-        ranks, element = workspace.ranks, parameters[0].element
+    def _prepare(self, workspace: Workspace, rank: int, parameters: _Views) -> tuple[Any, object]:
+        shards, ranks, element = self._shards, workspace.ranks, parameters[0].element
         shape = _TILE_ROWS, _ROW_BYTES // element.itemsize
         tiles = [create_tma_tile(view, shape) for view in parameters]
         constants = {"STAGES": _STAGES, "CONSUMER_WARPS": _CONSUMER_WARPS}
@@ -309,7 +312,7 @@ class ReduceRanks:
         across = -(-shards.columns // shape[1])
         most = -(-max(shards.rows) // shape[0]) * across  # the same number on all ranks
         launch = kernel.prepare(
-            min(self._resident, most),
+            min(self.resident, most),
             32 * (_CONSUMER_WARPS + 1),
             arguments,
             device=ranks.memories[rank].ordinal,
