@@ -182,14 +182,7 @@ def attend_steps(
     scales: Scales = UNSCALED,
 ) -> list[Step]:
     """Prepare attention.cu and, if keys are split, the combine kernel."""
-    sequences = work.sequences
-    described = {
-        "cu_seqlens_q": sequences.cu_seqlens_q,
-        "cu_seqlens_k": sequences.cu_seqlens_k,
-        "page_table": sequences.page_table,
-        "limits": sequences.limits,
-    }
-    types, (q, k, v, out) = cuda_types(tiles), tiles
+    q, k, v, out = tiles
     attend = AttentionArguments(
         *(q, k, v, out),
         lse=0 if lse is None else lse,
@@ -198,7 +191,7 @@ def attend_steps(
         scale_k=0,
         scale_v=0,
         schedule=work.schedule,
-        **described,
+        **_described(work.sequences),
         waves=work.waves,
         problem=problem,
         scales=record(
@@ -213,25 +206,46 @@ def attend_steps(
     if variant.is_packed:
         differing.add("page_table" if config.one_tile_each else "schedule")
     of_scales = {"scale_q", "scale_k", "scale_v"} if config.element_bytes == 1 else set()
-    kernel = attention_kernel(types, variant, config)
+    kernel = attention_kernel(cuda_types(tiles), variant, config)
     cluster = config.cluster if config.cluster > 1 else None
     addressed = differing | of_scales
     steps = [prepared_step(kernel, work.ctas, config.threads, attend, addressed, cluster=cluster)]
     if work.split_tiles:
-        combine = CombineArguments(
-            out=out,
-            lse=0,
-            partials=0,
-            schedule=work.splits,
-            **described,
-            broken_sequence=sequences.broken_sequence,
-            splits_per_tile=config.kv_splits if variant.is_packed else 0,
-            problem=problem,
-        )
-        kernel = combine_kernel(types, variant, config)
-        ctas = work.split_tiles * config.consumers
-        steps.append(prepared_step(kernel, ctas, COMBINE_THREADS, combine, differing))
+        steps.append(_combine_step(tiles, variant, config, work, problem, differing))
     return steps
+
+
+def _described(sequences: Sequences) -> dict[str, Any]:
+    """Return the sequences' parameters that attention.cu and the combine kernel share."""
+    return {
+        "cu_seqlens_q": sequences.cu_seqlens_q,
+        "cu_seqlens_k": sequences.cu_seqlens_k,
+        "page_table": sequences.page_table,
+        "limits": sequences.limits,
+    }
+
+
+def _combine_step(
+    tiles: Tiles | Maps,
+    variant: Variant,
+    config: TileConfig,
+    work: Work,
+    problem: bytes,
+    differing: set[str],
+) -> Step:
+    combine = CombineArguments(
+        out=tiles[3],
+        lse=0,
+        partials=0,
+        schedule=work.splits,
+        **_described(work.sequences),
+        broken_sequence=work.sequences.broken_sequence,
+        splits_per_tile=config.kv_splits if variant.is_packed else 0,
+        problem=problem,
+    )
+    kernel = combine_kernel(cuda_types(tiles), variant, config)
+    ctas = work.split_tiles * config.consumers
+    return prepared_step(kernel, ctas, COMBINE_THREADS, combine, differing)
 
 
 # --- attention_values.cu ------------------------------------------------------------------------

@@ -6,13 +6,13 @@ The tensor cores take the same time as in gemm.cu; TMA has its own time for boxe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from tmaasync._arrays import ArrayView
 from tmaasync._tile.window import Window
-from tmaasync.ops._gemm.coefficients import coefficients
+from tmaasync.ops._gemm.coefficients import Conv2dCoefficients, coefficients
 from tmaasync.ops._gemm.config import BLOCK_K_BYTES, Occupancy, TileConfig
 from tmaasync.ops._gemm.cost_model import paired_in_many_waves
 from tmaasync.ops._gemm.tensor_time import soft_max, tensor_time
@@ -94,17 +94,22 @@ def ranked_conv2d_forms(
             return form
         return form._replace(config=paired_in_many_waves(form.config, pixels, filters, occupancy))
 
+    folds = _folds(images, window) if can_fold else ()
+    forms = _legal_forms(images[3], folds, numbers, activation)
+    return [paired(form) for form in sorted(forms, key=time)]
+
+
+def _legal_forms(
+    channels: int, folds: Iterable[int], numbers: Conv2dCoefficients, activation: str
+) -> Iterator[Conv2dForm]:
     configs = [
         TileConfig(consumers, columns, rows=rows, ping_pong=ping_pong)
         for consumers, rows, columns, ping_pong in numbers.tiles
         if (activation, consumers, rows, columns) not in numbers.spilling
     ]
     pieces = [(1, box) for box in numbers.row_time]
-    if can_fold:
-        folds = ((fold, fold * images[3]) for fold in _folds(images, window))
-        pieces += (piece for piece in folds if piece[1] in numbers.row_time)
-    forms = (Conv2dForm(*piece, config) for piece in pieces for config in configs)
-    return [paired(form) for form in sorted(forms, key=time)]
+    pieces += ((fold, fold * channels) for fold in folds if fold * channels in numbers.row_time)
+    return (Conv2dForm(*piece, config) for piece in pieces for config in configs)
 
 
 def _folds(images: Sequence[int], window: Window) -> Iterator[int]:

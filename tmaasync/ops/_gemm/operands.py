@@ -119,21 +119,8 @@ def output_shape(a: Layout, b: Layout) -> tuple[int, ...]:
 
 
 def check_operands(a: Layout, b: Layout) -> None:
-    for name, matrix in (("a", a), ("b", b)):
-        if len(matrix.shape) not in {2, 3}:
-            remedy = (
-                "Pass a vector as a matrix of one row or column, such as x[None]"
-                if len(matrix.shape) < 2
-                else "Reshape it, so that all others make up one batch; of torch tensors, "
-                "tmaasync.torch.matmul takes any number of batch dimensions"
-            )
-            raise ArgumentError.broken(
-                name,
-                matrix.shape,
-                "it must have 2 dimensions, or 3 as a batch",
-                remedy,
-                verb="has shape",
-            )
+    _require_matrix("a", a)
+    _require_matrix("b", b)
     _require_pair(a.element, b.element)
     if a.device != b.device:
         raise ArgumentError.broken(
@@ -162,3 +149,17 @@ def check_operands(a: Layout, b: Layout) -> None:
             verb="has shape",
         )
     check_extents(M=a.shape[-2], N=b.shape[-1], K=a.shape[-1], batch=max(batches, default=1))
+
+
+def _require_matrix(name: str, matrix: Layout) -> None:
+    if len(matrix.shape) in {2, 3}:
+        return
+    remedy = (
+        "Pass a vector as a matrix of one row or column, such as x[None]"
+        if len(matrix.shape) < 2
+        else "Reshape it, so that all others make up one batch; of torch tensors, "
+        "tmaasync.torch.matmul takes any number of batch dimensions"
+    )
+    raise ArgumentError.broken(
+        name, matrix.shape, "it must have 2 dimensions, or 3 as a batch", remedy, verb="has shape"
+    )
