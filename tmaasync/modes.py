@@ -86,7 +86,7 @@ class Mode(_NamedIntEnum):
     @functools.lru_cache(maxsize=256)
     def named(cls, name: str) -> Self | None:
         """Return the member of this name, of Python, C++ or the vendor, in any case; else None."""
-        wanted = re.sub(r"^K?(\d+)B", r"B\1", name.upper())
+        wanted = re.sub(r"^K?(\d+)B", r"B\1", name.upper()).removeprefix("K")
         return cls.__members__.get(wanted)
 
     @classmethod

@@ -156,6 +156,7 @@ def test_numpy_integers_and_sequences_become_int_and_tuple() -> None:
     [
         {"dtype": "bf16", "swizzle": "128B", "l2_promotion": "256B", "oob_fill": "nan"},
         {"dtype": "bfloat16", "swizzle": "B128", "l2_promotion": "B256", "oob_fill": "NAN"},
+        {"swizzle": "k128B", "interleave": "kNone", "oob_fill": "kNan"},  # as in C++
     ],
 )
 def test_modes_and_types_are_taken_by_name(names: Any) -> None:
