@@ -1,8 +1,8 @@
 """Matmuls of several GPUs with few rows: the collective and the GEMM, one after the other.
 
 A tile of the kernels that overlap both has rows of one rank only. If those are few, the tiles of
-all ranks load the other operand more often than a GEMM of all rows does. On two H200s, in turn is
-so many times as fast as overlapped (benchmarks/bench_few_rows.py, 2026-11-29; more GPUs were not
+all ranks load the other operand more often than a GEMM of all rows does. The speed
+in turn over overlapped, on two H200s (benchmarks/bench_few_rows.py, 2026-11-29; more GPUs were not
 measured):
 
 * 64 rows of a rank: 1.05 to 2.2 times; 96 rows: 1.1 to 1.4;
