@@ -77,3 +77,32 @@ def test_the_next_run_after_a_deadlock_works() -> None:
     deadlock(0)
 
     run()
+
+
+OF_PEERS = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+extern "C" __global__ void signal(unsigned rank_of_barrier) {
+    __shared__ SharedMemBarrier ready;
+    if (threadIdx.x == 0) {
+        ready.init(32);
+        fence_barrier_init();
+    }
+    cluster_sync();
+    if (block_rank_in_cluster() == 0) ready.arrive_cluster(rank_of_barrier);
+    if (block_rank_in_cluster() == 1) ready.wait_acquire<Scope::kCluster>(0);
+    cluster_sync();
+}
+"""
+
+
+def test_arrivals_on_the_barrier_of_another_cta_are_named() -> None:
+    kernel = Kernel(OF_PEERS, "signal")
+    kernel(2, 32, (np.uint32(1),), cluster=2)
+    with pytest.raises(EmulatedDeadlock) as caught:
+        kernel(2, 32, (np.uint32(0),), cluster=2)
+    assert (
+        "ready, phase 0: 32 arrivals and 0 bytes are missing; nothing has arrived on it; warp 0 of "
+        "block (0, 0, 0) arrived on the one of block (0, 0, 0), for which nobody waits: arrive on "
+        "the waiting CTA's"
+    ) in str(caught.value)

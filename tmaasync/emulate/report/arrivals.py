@@ -47,6 +47,8 @@ class Arrivals:
         barrier = waiting.mbarrier
         missing, part = barrier.missing_arrivals, self._part(barrier)
         arrived = own.arrived.listed()
+        if elsewhere := self._elsewhere(own):
+            return elsewhere
         expected = self._with_peers({*own.arrivers.listed(), *self._of_ring(own, part)})
         late = sorted(expected - {*arrived})
         home = waiting.block.sides
@@ -64,6 +66,18 @@ class Arrivals:
         if own.phase or own.arrivers.listed() or barrier.missing_bytes < 0:
             return None
         return f"nothing has arrived on it: {_FIRST_PARITY}"
+
+    def _elsewhere(self, own: BarrierReport) -> str | None:
+        """Name a peer's barrier that got all arrivals of this one, and that nobody waits for."""
+        for other in self._barriers if not own.arrivers.listed() else ():
+            is_peers = other.offset == own.offset and other.block.sides != own.block.sides
+            if is_peers and other.arrivers.listed() and not other.waited.listed():
+                who = self._described(other.arrivers.listed(), own.block.sides)
+                return (
+                    f"nothing has arrived on it; {who} arrived on the one of block "
+                    f"{other.block.sides}, for which nobody waits: arrive on the waiting CTA's"
+                )
+        return None
 
     def _too_few_counted(self, own: BarrierReport) -> str | None:
         """Name the barrier that releases the stage, if its phases run ahead of the stage's."""
