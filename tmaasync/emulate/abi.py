@@ -263,6 +263,7 @@ class LaunchNumbers(ctypes.Structure):
         ("array", ctypes.POINTER(Array)),
         ("registers", ctypes.c_uint32),
         ("has_wide_maps", ctypes.c_uint32),
+        ("sms", ctypes.c_uint32),
         ("searched_words", ctypes.c_uint64),
         ("log", ctypes.POINTER(EventLog)),
         ("written", ctypes.POINTER(ctypes.c_char)),

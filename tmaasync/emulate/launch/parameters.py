@@ -132,6 +132,7 @@ def _numbers(
         arrays,
         program.registers,
         program.chip.has_wide_maps,
+        program.chip.device.sms if program.chip.tensor_memory else 0,
         schedule.searched_words,
         None,
         ctypes.create_string_buffer(max(1, len(known))),

@@ -154,6 +154,17 @@ TENSOR_SENTENCES = {
         "warp {} waits for ever in tcgen05.alloc: {} of 512 columns of tensor memory are free{}. "
         "Deallocate columns first, or allocate fewer: blocks lie at multiples of their size"
     ),
+    "TensorHeldByAnother": (
+        "warp {} waits for ever in tcgen05.alloc: block ({}, {}, {}), which runs on the same SM, "
+        "holds {} columns of tensor memory from column {} on, and does not free them. Deallocate "
+        "before a wait for other blocks, allocate fewer columns, or launch no more blocks than "
+        "there are SMs"
+    ),
+    "TensorPermitHeld": (
+        "warp {} waits for ever in tcgen05.alloc: block ({}, {}, {}), which runs on the same SM, "
+        "allocated {} columns of tensor memory from column {} on, and has not executed "
+        "tcgen05.relinquish_alloc_permit. Relinquish after the last allocation"
+    ),
     "TensorHeld": "; {} columns from column {} on are allocated, by warp {}",
     "DeallocOfNone": (
         "tcgen05.dealloc of address {}, which tcgen05.alloc did not return{}. Pass the word that "

@@ -246,6 +246,8 @@ enum class FaultKind : uint32_t {
     kTensorTwoWarps,
     kTensorPairMissing,
     kTensorNeverFree,
+    kTensorHeldByAnother,
+    kTensorPermitHeld,
     kTensorHeld,
     kDeallocOfNone,
     kDeallocOfPart,

@@ -3,6 +3,7 @@
 #include "launch/deadlock.hpp"
 #include "launch/run.hpp"
 #include "report/report.hpp"
+#include "tensor_memory/allocation.hpp"
 
 namespace tmaasync_emulate {
 
@@ -149,6 +150,7 @@ bool Grid::admit(Residents& residents, Lane& lane) {
     }
     index += lane.launch.first_cluster;
     start(*cluster, index);
+    if (lane.sm_columns) cluster->first_sm = lane.sm_columns->enter();
     auto& running = residents.running;
     const auto after = std::find_if(running.begin(), running.end(), [&](const auto& one) {
         return one.index() > index;
@@ -176,6 +178,7 @@ void Grid::finish(Residents& residents, std::size_t number) {
         lane.traced_to = std::max(lane.traced_to, cluster.recorder->time());
     }
     if (cluster.has_failed()) return keep(cluster, 0, {});
+    if (lane.sm_columns) lane.sm_columns->leave(cluster.first_sm);
     residents.ended[&lane].push_back(std::move(residents.running[number].cluster));
     residents.running.erase(residents.running.begin() + static_cast<std::ptrdiff_t>(number));
     lane.resident.fetch_sub(1);
@@ -222,8 +225,9 @@ void Grid::keep(
 ) {
     stop_.store(true);
     const std::lock_guard guard(lock_);
-    if (cluster.index >= failed_) return;
-    failed_ = cluster.index;
+    const uint64_t order = waits_for_columns_of_another(cluster) ? 0 : cluster.index + 1;
+    if (order >= failed_) return;
+    failed_ = order;
     report_ = report_of(cluster, resident, others);
 }
 

@@ -14,6 +14,7 @@
 #include "policy/start_order.hpp"
 #include "report/report.hpp"
 #include "schedule/worker.hpp"
+#include "shared_memory/sm_columns.hpp"
 #include "state/cluster.hpp"
 
 namespace tmaasync_emulate {
@@ -26,6 +27,10 @@ struct Lane {
           previous(previous),
           order(launch.clusters(), window, {launch.policy, launch.seed + launch.number}) {
         this->launch.unstarted = &order;
+        const uint32_t ctas = launch.cluster_ctas();
+        if (launch.sms == 0 || launch.clusters() * ctas <= launch.sms) return;
+        sm_columns = std::make_unique<SmColumns>(launch.sms, ctas);
+        this->launch.sm_columns = sm_columns.get();
     }
 
     bool may_start() const { return !previous || previous->is_over(); }
@@ -35,6 +40,7 @@ struct Lane {
     const uint64_t most_resident;
     const Lane* previous;
     StartOrder order;
+    std::unique_ptr<SmColumns> sm_columns;
     std::atomic<uint64_t> resident{0};
     std::atomic<uint64_t> ended{0};
     uint64_t traced_to = 0;  // trace time at which its clusters ended
@@ -137,7 +143,8 @@ private:
 
     void give_up(Residents& residents);
 
-    // Keeps the failure of the first cluster if several fail.
+    // Keeps the failure of the first cluster if several fail. A wait for columns of tensor memory
+    // that another cluster holds comes first: it explains the other waits.
     void keep(const Cluster& cluster, uint64_t resident, const std::vector<const Cluster*>& others);
 
     std::vector<std::unique_ptr<Lane>> lanes_;

@@ -98,6 +98,7 @@ static Launch launch_from(
         library.static_bytes,
         numbers.registers,
         numbers.has_wide_maps != 0,
+        numbers.sms,
         numbers.searched_words ? &races : nullptr,
         numbers.log ? &trace : nullptr,
         numbers.grid_barrier,

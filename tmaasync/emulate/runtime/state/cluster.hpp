@@ -87,8 +87,9 @@ struct Cluster {
     std::unique_ptr<Tcgen05Multiplication> tensor_core;  // null before the first tcgen05.mma
     std::unique_ptr<TensorRaces> tensor_races;           // null without a detector
     std::unique_ptr<Recorder> recorder;                  // null without a trace
-    uint64_t index = 0;  // number in the grid, or in all grids that run together
-    uint32_t live = 0;   // threads that have not ended
+    uint64_t index = 0;     // number in the grid, or in all grids that run together
+    uint32_t first_sm = 0;  // of CTA 0, where launch.sm_columns counts them
+    uint32_t live = 0;      // threads that have not ended
     Choices choices;
     Context scheduler{};
     Fiber* running = nullptr;  // the running thread, or the issuer of the copy that lands

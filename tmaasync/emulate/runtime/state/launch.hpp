@@ -14,6 +14,7 @@
 
 namespace tmaasync_emulate {
 
+class SmColumns;
 class StartOrder;
 
 struct Launch {
@@ -30,12 +31,14 @@ struct Launch {
     uint32_t static_bytes = 0;  // bytes of static shared variables
     uint32_t registers = 0;     // registers of each thread, if setmaxnreg may change them
     bool has_wide_maps = false;
+    uint32_t sms = 0;  // of a chip with tensor memory
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
     uint32_t* grid_barrier = nullptr;  // null unless the launch is cooperative
     const Stop* stop = nullptr;
     Rules rules{};
     StartOrder* unstarted = nullptr;  // its clusters that have not started
+    SmColumns* sm_columns = nullptr;  // null unless there are more CTAs than SMs
     // Members of a launch that runs together with launches of other devices.
     uint32_t number = 0;
     uint32_t first_cluster = 0;

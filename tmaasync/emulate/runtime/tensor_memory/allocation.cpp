@@ -2,6 +2,7 @@
 
 #include "memory/accesses.hpp"
 #include "memory/addresses.hpp"
+#include "shared_memory/sm_columns.hpp"
 #include "state/names.hpp"
 #include "tensor_memory/pairs.hpp"
 #include "tensor_memory/warp_operands.hpp"
@@ -73,6 +74,28 @@ static bool requests_agree(const Fiber& fiber, const PairRequest& mine, const Pa
     return true;
 }
 
+static uint32_t sm_of(const Cluster& cluster, const Cta& cta) {
+    return cluster.first_sm + cta.rank;
+}
+
+static uint64_t number_of(const Cluster& cluster, uint32_t rank) {
+    return cluster.index * cluster.ctas.size() + rank;
+}
+
+// The lowest block of columns that is free for these CTAs, one or the two of a pair.
+static uint32_t find_columns(
+    const Cluster& cluster, uint32_t columns, const Cta& cta, const Cta& peer
+) {
+    SmColumns* const shared = cluster.launch.sm_columns;
+    if (!shared) return cta.tensor.columns.find(columns, peer.tensor.columns);
+    std::vector<std::pair<uint32_t, uint64_t>> ctas;
+    for (const Cta* one : {&cta, &peer}) {
+        ctas.emplace_back(sm_of(cluster, *one), number_of(cluster, one->rank));
+    }
+    if (&cta == &peer) ctas.pop_back();
+    return shared->take(columns, ctas);
+}
+
 // Lanes that have not begun to wait see by the number that they must not.
 static void wake_waiters(TensorUnit& unit) {
     ++unit.changes;
@@ -83,7 +106,7 @@ static void wake_waiters(TensorUnit& unit) {
 static void grant_pair(const Fiber& fiber, Cta& cta, Cta& peer) {
     PairRequest &mine = cta.tensor.request, &other = peer.tensor.request;
     if (!other.is_open || other.is_granted || !requests_agree(fiber, mine, other)) return;
-    const uint32_t start = cta.tensor.columns.find(mine.columns, peer.tensor.columns);
+    const uint32_t start = find_columns(*fiber.cluster, mine.columns, cta, peer);
     if (start == kTensorColumns) return;
     for (PairRequest* request : {&mine, &other}) {
         request->is_granted = true;
@@ -115,18 +138,36 @@ static void allocate_for_warp(Meeting& meeting) {
     if (!lanes_agree<WarpOperands>(meeting, kAlloc)) return;
     auto& first = operands_of<WarpOperands>(meeting, 0);
     Fiber& fiber = *first.fiber;
-    const TensorColumns& own = fiber.cta->tensor.columns;
+    const Cta& cta = *fiber.cta;
+    const SmColumns* const shared = fiber.cluster->launch.sm_columns;
+    const uint64_t sm_changes = shared ? shared->changes() : 0;
     for (uint32_t lane = 0; lane < 32; ++lane) {
-        operands_of<WarpOperands>(meeting, lane).changes = fiber.cta->tensor.changes;
+        auto& operands = operands_of<WarpOperands>(meeting, lane);
+        operands.changes = cta.tensor.changes;
+        operands.sm_changes = sm_changes;
     }
-    const uint32_t start =
-        first.group == 2 ? allocate_in_pair(first) : own.find(first.columns, own);
+    const uint32_t start = first.group == 2 ? allocate_in_pair(first)
+                                            : find_columns(*fiber.cluster, first.columns, cta, cta);
     if (start == kTensorColumns) return;
     take(*fiber.cta, fiber, start, first.columns);
     write_address(first.address, start);
     note_progress(*fiber.cluster);
     for (uint32_t lane = 0; lane < 32; ++lane) {
         operands_of<WarpOperands>(meeting, lane).is_done = true;
+    }
+}
+
+// Waits until columns may have become free since the lanes met.
+static void wait_for_columns(Fiber& fiber, const WarpOperands& mine) {
+    TensorUnit& unit = fiber.cta->tensor;
+    const Wait wait{Wait::Kind::kTensorMemory, kAlloc};
+    if (const SmColumns* const shared = fiber.cluster->launch.sm_columns) {
+        while (mine.changes == unit.changes && mine.sm_changes == shared->changes()) {
+            spin(fiber, wait);
+        }
+    } else if (mine.changes == unit.changes) {
+        unit.waiters.push_back(&fiber);
+        block(fiber, wait);
     }
 }
 
@@ -139,9 +180,7 @@ void allocate_columns(Fiber& fiber, uint32_t group, uint32_t shared, uint32_t co
     while (true) {
         meet_whole_warp(kAlloc, &allocate_for_warp, &mine);
         if (mine.is_done) return;
-        if (mine.changes != fiber.cta->tensor.changes) continue;
-        fiber.cta->tensor.waiters.push_back(&fiber);
-        block(fiber, {Wait::Kind::kTensorMemory, kAlloc});
+        wait_for_columns(fiber, mine);
     }
 }
 
@@ -180,6 +219,9 @@ static void free_for_warp(Meeting& meeting) {
         );
     }
     cta.tensor.columns.remove(start);
+    if (SmColumns* const shared = fiber.cluster->launch.sm_columns) {
+        shared->free(sm_of(*fiber.cluster, cta), number_of(*fiber.cluster, cta.rank), start);
+    }
     note_progress(*fiber.cluster);
     wake_waiters(cta.tensor);
     if (first.group == 2) wake_waiters(peer_of(*fiber.cluster, cta).tensor);
@@ -193,7 +235,11 @@ void free_columns(Fiber& fiber, uint32_t group, uint32_t address, uint32_t colum
 
 static void relinquish_for_warp(Meeting& meeting) {
     const Fiber& fiber = *operands_of<WarpOperands>(meeting, 0).fiber;
+    const Cta& cta = *fiber.cta;
     fiber.cta->tensor.relinquished_at = fiber.site;
+    if (SmColumns* const shared = fiber.cluster->launch.sm_columns) {
+        shared->relinquish(sm_of(*fiber.cluster, cta), number_of(*fiber.cluster, cta.rank));
+    }
 }
 
 void relinquish_permit(Fiber& fiber, uint32_t group) {
@@ -203,6 +249,36 @@ void relinquish_permit(Fiber& fiber, uint32_t group) {
     meet_whole_warp(kName, &relinquish_for_warp, &mine);
 }
 
+static std::optional<HeldColumns> held_by_another(const Fiber& fiber) {
+    const Cluster& cluster = *fiber.cluster;
+    SmColumns* const shared = cluster.launch.sm_columns;
+    if (!shared || fiber.wait.kind != Wait::Kind::kTensorMemory) return std::nullopt;
+    const Cta& cta = *fiber.cta;
+    return shared->held_by_another(sm_of(cluster, cta), number_of(cluster, cta.rank));
+}
+
+bool waits_for_columns_of_another(const Cluster& cluster) {
+    return std::any_of(cluster.fibers.begin(), cluster.fibers.end(), [](const Fiber& fiber) {
+        return !fiber.is_done && held_by_another(fiber).has_value();
+    });
+}
+
+static Reason reason_of_neighbour(const Fiber& fiber, const HeldColumns& held) {
+    const Cluster& cluster = *fiber.cluster;
+    const uint64_t ctas = cluster.ctas.size();
+    const uint64_t index = held.cta / ctas - cluster.launch.first_cluster;
+    const uint3 block = cluster.launch.block_of(index, static_cast<uint32_t>(held.cta % ctas));
+    return {
+        held.has_permit ? FaultKind::kTensorPermitHeld : FaultKind::kTensorHeldByAnother,
+        warp_of(fiber),
+        block.x,
+        block.y,
+        block.z,
+        held.columns,
+        held.start
+    };
+}
+
 Reason reason_of_waiting(const Fiber& fiber) {
     const Cta& cta = *fiber.cta;
     const PairRequest& request = cta.tensor.request;
@@ -210,6 +286,7 @@ Reason reason_of_waiting(const Fiber& fiber) {
     if (peer && !peer->tensor.request.is_open) {
         return {FaultKind::kTensorPairMissing, peer->rank, request.warp};
     }
+    if (const auto held = held_by_another(fiber)) return reason_of_neighbour(fiber, *held);
     return {
         FaultKind::kTensorNeverFree, warp_of(fiber), cta.tensor.columns.free_columns(),
         list_of_allocations(cta)

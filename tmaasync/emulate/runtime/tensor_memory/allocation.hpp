@@ -17,6 +17,9 @@ void relinquish_permit(Fiber& fiber, uint32_t group);
 // The reason why an allocation waits for ever.
 Reason reason_of_waiting(const Fiber& fiber);
 
+// True if a thread waits for columns that another CTA of its SM holds.
+bool waits_for_columns_of_another(const Cluster& cluster);
+
 // Called at the end of a CTA: all columns must be free.
 void check_columns_are_free(Fiber& fiber);
 

@@ -15,7 +15,8 @@ struct WarpOperands {
     uint32_t columns = 0;
     Fiber* fiber = nullptr;
     bool is_done = false;
-    uint64_t changes = 0;  // of the CTA's allocations, when the lanes met
+    uint64_t changes = 0;     // of the CTA's allocations, when the lanes met
+    uint64_t sm_changes = 0;  // of all CTAs', where they share SMs
 };
 
 inline uint32_t warp_of(const Fiber& fiber) {
