@@ -11,7 +11,7 @@ from planted_choices import choices
 
 from tmaasync import Kernel
 
-__all__ = ["DEFECTS", "planted", "text_of"]
+__all__ = ["DEFECTS", "RELEASED", "planted", "text_of"]
 
 _NO_BARRIER = "no barrier orders the two"
 _IN_FLIGHT = "A TMA load to these bytes is in flight"
@@ -127,6 +127,19 @@ DEFECTS = (
                  '"memory");'), RACE, "tma_store(", "the store may still be reading its buffer"),
     ),
     *_of(
+        "cluster_gemm",
+        ("a mask of one CTA", Edit("(1 << CTAS) - 1, policy", "1 << rank, policy"), DEADLOCK,
+         "mbarrier::wait(ring.full_at()", "4096 bytes are missing"),
+        ("no meeting of the cluster at the end",
+         without("__syncwarp(); cluster::arrive(); cluster::wait();"), FAULT, "",
+         "CTA . of the cluster has ended"),
+        ("sums read in flight", without("wgmma::wait<0>();"), RACE, "wgmma::m64n64k16<1>(c, a + 2",
+         "registers are used before wgmma has finished"),
+        ("a row beyond the end",
+         Edit('"setp.lt.s32 inside, %3, %4;\\n\\t"', '"setp.le.s32 inside, %3, %4;\\n\\t"'), FAULT,
+         "st.global.v2.f32", r"out\[250\]\[\d+\], (\d+ bytes|right) after the end of out"),
+    ),
+    *_of(
         "mma_attention",
         ("V is not waited for", without("__pipeline_wait_prior(1);", nth=2), FAULT,
          "load_matrices<true>(", r"cp\.async to these bytes is in flight"),
@@ -141,9 +154,17 @@ DEFECTS = (
 )  # fmt: skip
 
 
+# A fence in one direction makes writes visible to TMA.
+RELEASED = Defect("dynamic_gemm", "a fence of writes alone", (Edit(
+    '"fence.proxy.async.shared::cta;\\n"',
+    '"fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;\\n"',
+),))  # fmt: skip
+
+
 def planted(sample: str, defect: Defect | None) -> Kernel:
     """Return the sample with a defect."""
-    found = choices(text_of(sample), tuple(one for one in DEFECTS if one.kernel == sample))
+    every = (one for one in (*DEFECTS, RELEASED) if one.kernel == sample)
+    found = choices(text_of(sample), tuple(every))
     kernel = _built(sample, found.text_with(defect))
     found.choose(kernel, defect)
     return kernel

@@ -91,14 +91,6 @@ def scan(array: Callable[[Any], Any]) -> Launch:
     return Launch(tiles, 128, arguments, out, np.cumsum(host) - host)
 
 
-def ampere_gemm(array: Callable[[Any], Any]) -> Launch:
-    m, n, k = 100, 72, 136
-    a, b = _small(m, k), _small(n, k)
-    out = array(np.full((m, n), np.nan, np.float16))
-    arguments = (array(a.astype(np.float16)), array(b.astype(np.float16)), out, m, n, k)
-    return Launch((2, 2), 128, arguments, out, a @ b.T, {"shared_mem": 3 * 128 * 64 * 2})
-
-
 def dynamic_gemm(array: Callable[[Any], Any]) -> Launch:
     m, n, k = 768, 128, 160
     a, b = _small(k, m), _small(n, k)
@@ -111,6 +103,18 @@ def dynamic_gemm(array: Callable[[Any], Any]) -> Launch:
     arguments = (m, n, k, *tiles, array(np.zeros(1, np.int32)))
     options = {"shared_mem": 54 * 1024, "cluster": 2}
     return Launch(4, 384, arguments, out, (a.T @ b.T).astype(ml_dtypes.bfloat16), options)
+
+
+def cluster_gemm(array: Callable[[Any], Any]) -> Launch:
+    m, n, k = 250, 62, 328
+    a, b = _small(m, k), _small(n, k)
+    out = array(np.full((m, n), np.nan, np.float32))
+    tiles = (
+        create_tma_tile(array(x.astype(np.float16)), (rows, 64), swizzle="128B")
+        for x, rows in ((a, 128), (b, 32))
+    )
+    options = {"shared_mem": 4 * (128 + 64) * 128, "cluster": 2}
+    return Launch((2, 1), 384, (*tiles, out, m, n, k), out, a @ b.T, options)
 
 
 def float8_gemm(array: Callable[[Any], Any]) -> Launch:
@@ -161,8 +165,8 @@ SAMPLES: dict[str, Callable[[Callable[[Any], Any]], Launch]] = {
         reduction,
         ring,
         scan,
-        ampere_gemm,
         dynamic_gemm,
+        cluster_gemm,
         float8_gemm,
         mma_attention,
     )
@@ -181,7 +185,6 @@ def _small(*shape: int) -> Any:
 # The instance of each template.
 INSTANCES = {
     "scan": "scan<4>",
-    "ampere_gemm": "ampere_gemm<ampere::Config<64, 64, 64, 3>>",
     "float8_gemm": "float8_gemm<32, 384, 64, 16, 128, 3>",
 }
 
