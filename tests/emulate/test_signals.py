@@ -244,13 +244,9 @@ faulthandler.{crash}()
     assert text.count("Fatal Python error") == ("disable" not in then)
 
 
-def test_handlers_and_masks_stay_as_others_set_them() -> None:
-    run(
-        f"""{ENABLED}
+CRASHES_ARE_FAULTS = """
 faulthandler.disable()
-crashes, blocks_signals = (
-    Kernel(SOURCE, name, constants={{"WAITS": False}}) for name in ("crashes", "blocks_signals")
-)
+crashes = Kernel(SOURCE, "crashes", constants={"WAITS": False})
 for _ in range(2):
     try:
         crashes(1, 1, (launch.x,))
@@ -258,8 +254,8 @@ for _ in range(2):
         assert "0x8" in str(error), error
     else:
         raise AssertionError
-
-# Handlers of Python that are installed during a launch.
+"""
+HANDLERS_OF_PYTHON = """
 seen = []
 launch = Launch()
 thread = launch.in_thread()
@@ -273,21 +269,26 @@ for number in numbers:
     os.kill(os.getpid(), number)
 time.sleep(0.01)
 assert seen == [*numbers], seen
-
-# A kernel that blocks signals leaves the mask as it was.
+"""
+MASKS = """
+blocks_signals = Kernel(SOURCE, "blocks_signals", constants={"WAITS": False})
 def masked():
     x = np.zeros(1, np.float32)
     masks = [signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])]
     masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
     blocks_signals(1, 1, (x,))
     masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
-    checked.append(x[0] == 1 and masks[1] == masks[2] == masks[0] | {{signal.SIGUSR2}})
+    checked.append(x[0] == 1 and masks[1] == masks[2] == masks[0] | {signal.SIGUSR2})
 checked = []
 in_thread(masked).join()
 masked()
 assert checked == [True, True], checked
 """
-    )
+
+
+def test_handlers_and_masks_stay_as_others_set_them() -> None:
+    """Handlers that are installed during a launch, and a kernel that blocks signals."""
+    run(ENABLED + CRASHES_ARE_FAULTS + HANDLERS_OF_PYTHON + MASKS)
 
 
 # --- forks ----------------------------------------------------------------------------------------

@@ -141,16 +141,8 @@ def test_a_matmul_with_an_epilogue_finds_its_launch_for_any_factors(
         if not is_new:
             out = cupy.full((SIDE, SIDE), cupy.nan, cupy.float16)
             out = torch.from_dlpack(out) if framework == "torch" else out
-        got = ops.matmul(
-            *given[:2],
-            alpha=alpha,
-            c=given[2],
-            beta=beta,
-            bias=given[3],
-            activation=activation,
-            scale_b=given[4],
-            out=out,
-        )
+        operands = dict(zip(("a", "b", "c", "bias", "scale_b"), given, strict=True))
+        got = ops.matmul(**operands, alpha=alpha, beta=beta, activation=activation, out=out)
         assert is_new or got is out
         torch.cuda.synchronize()
         wanted = alpha * scale.double() * (a.double() @ b.double()) + beta * c.double()

@@ -109,3 +109,32 @@ def assert_close(
         # The tensor cores keep 14 bits or so of float8 scores.
         off = 1e-5 if probabilities is None else 5e-3
         np.testing.assert_allclose(lse[finite], expected.lse[finite], rtol=off, atol=off)
+
+
+def scales_of_heads(scales: tuple[Any, ...] | None, entries: int, kv_heads: int) -> Array:
+    """Return float64 scales of q, k and v: [3, entries, kv_heads]."""
+    given = (np.float64(1.0 if scale is None else scale) for scale in scales or (None,) * 3)
+    return np.stack([np.broadcast_to(scale, (entries, kv_heads)) for scale in given])
+
+
+def assert_close_in_float8(
+    got: Array,
+    lse: Array,
+    operands: tuple[Array, Array, Array],
+    scales: Array,
+    mask: Mask,
+    **options: Any,
+) -> None:
+    """Compare one entry, whose operands have a scale for each head of keys, and its lse."""
+    of_q, of_k, of_v = (scale[:, None] for scale in scales)
+    q, k, v = (array.astype(np.float64) for array in operands)
+    group = q.shape[1] // k.shape[1]
+    expected = attend(q * np.repeat(of_q, group, axis=0), k * of_k, v * of_v, mask, **options)
+    assert_close(got, lse, expected, v * of_v, "float8_e4m3fn")
+    assert_typical(got, expected.out)
+
+
+def assert_typical(got: Array, wanted: Array) -> None:
+    """Roundings of weights that nothing has in common cancel: together they are 2.5 %."""
+    error = np.linalg.norm(got.astype(np.float64) - wanted)
+    assert error <= 0.035 * np.linalg.norm(wanted)

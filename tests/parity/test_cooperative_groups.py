@@ -304,6 +304,26 @@ extern "C" __global__ void coalesced(const int* in, int* out, int* kept, int* co
 """
 
 
+def of_coalesced(own: Any) -> list[Any]:
+    """Return the rows that the active lanes of a warp put, by their values."""
+    ranks, count = np.arange(len(own)), len(own)
+    bits = 1 << ranks
+    down = own[np.minimum(ranks + 2, count - 1)]
+    down[ranks + 2 >= count] = own[ranks + 2 >= count]
+    same = ((own[:, None] & 3) == (own & 3)) @ bits
+    odd = own & 1
+    of_kind = np.array([np.flatnonzero(odd == kind) for kind in odd], object)
+    return [
+        count, ranks, 10, own[1], down, own[np.maximum(ranks - 1, 0)], (own > 20) @ bits,
+        (own > 20).any() + 2 * (own > 20).all(), same, own.sum(), own.max(), np.cumsum(own),
+        np.cumsum(own) - own,
+        [
+            list(kind).index(i) + 100 * len(kind) + 10000 * own[kind[0]]
+            for i, kind in enumerate(of_kind)
+        ],
+    ]  # fmt: skip
+
+
 def test_coalesced_threads_and_scans_that_update(backend: Any) -> None:
     values = np.random.default_rng(8).integers(-50, 50, 64).astype(np.int32)
     out = backend.array(np.full((16, 64), -999, np.int32))
@@ -325,24 +345,7 @@ def test_coalesced_threads_and_scans_that_update(backend: Any) -> None:
     for warp in range(2):
         lanes = np.arange(32 * warp, 32 * warp + 32)
         active = lanes[values[lanes] > 0]
-        own = values[active].astype(int)
-        ranks, count = np.arange(len(own)), len(own)
-        bits = 1 << ranks
-        down = own[np.minimum(ranks + 2, count - 1)]
-        down[ranks + 2 >= count] = own[ranks + 2 >= count]
-        same = ((own[:, None] & 3) == (own & 3)) @ bits
-        odd = own & 1
-        of_kind = np.array([np.flatnonzero(odd == kind) for kind in odd], object)
-        rows = [
-            count, ranks, 10, own[1], down, own[np.maximum(ranks - 1, 0)], (own > 20) @ bits,
-            (own > 20).any() + 2 * (own > 20).all(), same, own.sum(), own.max(), np.cumsum(own),
-            np.cumsum(own) - own,
-            [
-                list(kind).index(i) + 100 * len(kind) + 10000 * own[kind[0]]
-                for i, kind in enumerate(of_kind)
-            ],
-        ]  # fmt: skip
-        for row, each in enumerate(rows):
+        for row, each in enumerate(of_coalesced(values[active].astype(int))):
             expected[row, active] = each
         start, every = 1000 * (warp + 1), values[lanes]
         expected[14, lanes] = start + np.cumsum(every) - every

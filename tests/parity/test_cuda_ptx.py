@@ -373,6 +373,38 @@ def picked(both: int, digits: list[int]) -> int:
     return sum((both >> 8 * digit & 255) << 8 * i for i, digit in enumerate(digits))
 
 
+def bits_of(a: Any, lane: int, word: int) -> list[int]:
+    """Return what a lane puts."""
+    b = int(a[lane ^ 1])
+    shifted = word - 2**31
+    both = b << 32 | word
+    pick = functools.partial(picked, both)
+    first, selector = lane & 3, lane * 0x1357
+    digits = [selector >> 4 * i & 15 for i in range(4)]
+    signs = [
+        (both >> 8 * (d & 7) & 255) if d < 8 else 255 * (both >> 8 * (d & 7) + 7 & 1)
+        for d in digits
+    ]
+    short = (word & 0xFFFF ^ 0x8000) - 0x8000
+    whole = (word ^ 2**31) - 2**31
+    return [
+        word.bit_length() - 1,
+        (shifted if shifted >= 0 else ~shifted).bit_length() - 1,
+        64 - word.bit_length() if word else -1,
+        (1 << min(lane + min(b & 63, 32), 32)) - (1 << lane) if b & 63 else 0,
+        (1 << min((lane + 40) % 32 + b % 32, 32)) - (1 << (lane + 40) % 32),
+        word << lane, whole >> min(lane + 16, 31), short >> 3, 0,
+        sum(byte << 8 * i for i, byte in enumerate(signs)),
+        pick([first + i & 7 for i in range(4)]), pick([first - i & 7 for i in range(4)]),
+        pick([first] * 4), pick([max(i, first) for i in range(4)]),
+        pick([min(i, first) for i in range(4)]),
+        pick([first % 2 * 2 + i % 2 for i in range(4)]),
+        int(a[lane + 3]) + 1 if lane < 29 else word,
+        int(a[lane ^ 5]), int(a[lane // 8 * 8 + 3]),
+        word, word, 64 + (1 << lane) - 1, 1, 0 if lane == 5 else lane,
+    ]  # fmt: skip
+
+
 def test_bits_shuffles_and_loads_with_hints(backend: Any) -> None:
     rng = np.random.default_rng(12)
     a = rng.integers(0, 2**32, 32, np.uint32)
@@ -384,36 +416,7 @@ def test_bits_shuffles_and_loads_with_hints(backend: Any) -> None:
 
     Kernel(BITS, "bits")(1, 32, arguments)
 
-    rows = []
-    for lane, word in enumerate(a.tolist()):
-        b = int(a[lane ^ 1])
-        shifted = word - 2**31
-        both = b << 32 | word
-        pick = functools.partial(picked, both)
-        first, selector = lane & 3, lane * 0x1357
-        digits = [selector >> 4 * i & 15 for i in range(4)]
-        signs = [
-            (both >> 8 * (d & 7) & 255) if d < 8 else 255 * (both >> 8 * (d & 7) + 7 & 1)
-            for d in digits
-        ]
-        short = (word & 0xFFFF ^ 0x8000) - 0x8000
-        whole = (word ^ 2**31) - 2**31
-        rows.append([
-            word.bit_length() - 1,
-            (shifted if shifted >= 0 else ~shifted).bit_length() - 1,
-            64 - word.bit_length() if word else -1,
-            (1 << min(lane + min(b & 63, 32), 32)) - (1 << lane) if b & 63 else 0,
-            (1 << min((lane + 40) % 32 + b % 32, 32)) - (1 << (lane + 40) % 32),
-            word << lane, whole >> min(lane + 16, 31), short >> 3, 0,
-            sum(byte << 8 * i for i, byte in enumerate(signs)),
-            pick([first + i & 7 for i in range(4)]), pick([first - i & 7 for i in range(4)]),
-            pick([first] * 4), pick([max(i, first) for i in range(4)]),
-            pick([min(i, first) for i in range(4)]),
-            pick([first % 2 * 2 + i % 2 for i in range(4)]),
-            int(a[lane + 3]) + 1 if lane < 29 else word,
-            int(a[lane ^ 5]), int(a[lane // 8 * 8 + 3]),
-            word, word, 64 + (1 << lane) - 1, 1, 0 if lane == 5 else lane,
-        ])  # fmt: skip
+    rows = [bits_of(a, lane, word) for lane, word in enumerate(a.tolist())]
     expected = (np.array(rows, object) & 0xFFFFFFFF).astype(np.uint32).T
     for row, (got, wanted) in enumerate(zip(backend.host(out), expected, strict=True)):
         np.testing.assert_array_equal(got, wanted, err_msg=str(row))

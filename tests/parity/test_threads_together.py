@@ -58,12 +58,9 @@ extern "C" __global__ void warp(const int* in, unsigned* out) {
 """
 
 
-def test_warps(backend: Any) -> None:
-    values = np.random.default_rng(3).integers(0, 9, 64).astype(np.int32)
-    out = backend.array(np.zeros((32, 64), np.uint32))
-    Kernel(WARP, "warp")(1, 64, (backend.array(values), out))
-
-    warps, lane = values.reshape(2, 32), np.arange(32)
+def of_warps(warps: Any) -> tuple[list[Any], Any]:
+    """Return what two warps of these values put, and the masks of lanes with equal values."""
+    lane = np.arange(32)
     bit = np.uint32(1) << lane.astype(np.uint32)
     equal = warps[:, :, None] == warps[:, None, :]
     halves = lane[:, None] // 16 == lane[None, :] // 16
@@ -82,7 +79,7 @@ def test_warps(backend: Any) -> None:
     less = (warps - 3).astype(np.uint32)
     same = (equal * bit).sum(2)
     high = by_half(np.logical_or, warps > 7) + 2 * by_half(np.logical_and, warps < 8)
-    expected = [
+    put = [
         same, ((equal & halves) * bit).sum(2), same, same, zero - 1, zero + 1, zero, zero,
         by_half(np.add, warps), by_warp(np.add, warps << 29), by_warp(np.minimum, warps - 3),
         by_half(np.maximum, warps - 3), by_warp(np.minimum, less), by_warp(np.maximum, less),
@@ -96,6 +93,15 @@ def test_warps(backend: Any) -> None:
         zero - 1,
         np.where(warps > 3, ballot(warps > 3), 0),
     ]  # fmt: skip
+    return put, same
+
+
+def test_warps(backend: Any) -> None:
+    values = np.random.default_rng(3).integers(0, 9, 64).astype(np.int32)
+    out = backend.array(np.zeros((32, 64), np.uint32))
+    Kernel(WARP, "warp")(1, 64, (backend.array(values), out))
+
+    expected, same = of_warps(values.reshape(2, 32))
     got = backend.host(out)
     for row, want in enumerate(expected):
         words = np.asarray(want).astype(np.int64).ravel().astype(np.uint32)
@@ -237,6 +243,35 @@ SCOPED = """
 """
 
 
+def counted(count: int, start: int, step: int, last: int) -> int:
+    """Return what atomicInc or atomicDec leave."""
+    for _ in range(count):
+        start = (0 if start >= last else start + 1) if step > 0 else (
+            last if start == 0 or start > last else start - 1
+        )  # fmt: skip
+    return start
+
+
+def words_of_all(values: Any) -> list[int]:
+    """Return what both blocks leave, who run each operation twice."""
+    whole = [int(value) for value in values]
+    return [
+        2 * sum(whole) % 2**32, -2 * sum(whole) % 2**32, max(whole), min(whole),
+        int(np.bitwise_and.reduce(values)), int(np.bitwise_or.reduce(values)), 0,
+        counted(256, 0, 1, 10), counted(256, 0, -1, 10), 3, 9,
+    ]  # fmt: skip
+
+
+def words_of_a_block(own: Any) -> list[int]:
+    """Return what the operations of one block leave."""
+    sums = int(own.astype(np.uint64).sum())
+    expected = [
+        sums, -sums, own.max(), np.bitwise_or.reduce(own), np.bitwise_and.reduce(own),
+        np.bitwise_xor.reduce(own), counted(64, 0, 1, 5), counted(64, 0, -1, 5), 3, own.min(), 9,
+    ]  # fmt: skip
+    return [int(value) % 2**32 for value in expected]
+
+
 def test_atomics(backend: Any) -> None:
     values = np.random.default_rng(5).integers(1, 2**20, 128).astype(np.uint32)
     values[:2] = [2**24 + 5, 2**30 - 1]
@@ -255,30 +290,10 @@ def test_atomics(backend: Any) -> None:
     got = {name: backend.host(array) for name, array in held.items()}
 
     whole = [int(value) for value in values]
-    everything = np.bitwise_or.reduce(values), np.bitwise_and.reduce(values)
-
-    def counted(count: int, start: int, step: int, last: int) -> int:
-        for _ in range(count):
-            start = (0 if start >= last else start + 1) if step > 0 else (
-                last if start == 0 or start > last else start - 1
-            )  # fmt: skip
-        return start
-
-    twice = [
-        2 * sum(whole), -2 * sum(whole), max(whole), min(whole), everything[1], everything[0], 0,
-        counted(256, 0, 1, 10), counted(256, 0, -1, 10), 3, 9,
-    ]  # fmt: skip
-    assert got["words"][:11].tolist() == [int(value) % 2**32 for value in twice]
+    assert got["words"][:11].tolist() == words_of_all(values)
     for block in range(2):
-        own = values[64 * block : 64 * block + 64]
-        sums = int(own.astype(np.uint64).sum())
-        expected = [
-            sums, -sums, own.max(), np.bitwise_or.reduce(own), np.bitwise_and.reduce(own),
-            np.bitwise_xor.reduce(own), counted(64, 0, 1, 5), counted(64, 0, -1, 5), 3,
-            own.min(), 9,
-        ]  # fmt: skip
         row = got["words"][22 + 11 * block : 33 + 11 * block]
-        assert row.tolist() == [int(value) % 2**32 for value in expected]
+        assert row.tolist() == words_of_a_block(values[64 * block : 64 * block + 64])
     assert got["wide"].tolist() == [(2 * sum(whole) << 33) % 2**64, max(whole) << 33]
     assert got["whole"].tolist() == [-max(whole), -min(whole)]
     assert got["floats"].tolist() == [64, 0, 128, 256, 128, 256, 384, 512]

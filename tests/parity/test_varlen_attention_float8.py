@@ -9,12 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity.attention_oracle import Array, Mask, assert_close, attend, dtype_of
+from parity.attention_oracle import (
+    Array,
+    Mask,
+    assert_close,
+    assert_close_in_float8,
+    attend,
+    dtype_of,
+    scales_of_heads,
+)
 from parity.backends import Emulate
 from parity.paged_keys import PagedKeys, paged_from
 from parity.random_attention import Problem, draw
 from parity.test_attention import of_sms
-from parity.test_attention_float8 import assert_typical
 from parity.tile_configs import noted
 
 from tmaasync import ArgumentError, ArrayTypeError, ops
@@ -113,28 +120,19 @@ def check(
     )
 
     got, got_lse = backend.host(out), backend.host(lse)
-    of_heads = [
-        np.broadcast_to(
-            np.asarray(1.0 if scale is None else scale, np.float64),
-            (len(problem.queries), problem.kv_heads),
-        )
-        for scale in scales or (None,) * 3
-    ]
-    group = problem.heads // problem.kv_heads
+    of_heads = scales_of_heads(scales, len(problem.queries), problem.kv_heads)
     for index, length in enumerate(problem.keys):
         rows, own = slice(*queries[index : index + 2]), slice(*keys[index : index + 2])
         one_k, one_v = (k[own], v[own]) if pages is None else pages.of(index, length)
-        of_q, of_k, of_v = (scale[index][:, None] for scale in of_heads)
-        meant_v = one_v.astype(np.float64) * of_v
-        expected = attend(
-            q[rows].astype(np.float64) * np.repeat(of_q, group, axis=0),
-            one_k.astype(np.float64) * of_k,
-            meant_v,
+        operands = q[rows], one_k, one_v
+        assert_close_in_float8(
+            got[rows],
+            got_lse[:, rows],
+            operands,
+            of_heads[:, index],
             problem.mask,
             softcap=problem.softcap,
         )
-        assert_close(got[rows], got_lse[:, rows], expected, meant_v, FLOAT8)
-        assert_typical(got[rows], expected.out)
     assert np.isnan(got[queries[-1] :].astype(np.float32)).all()
 
 

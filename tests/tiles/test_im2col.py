@@ -116,8 +116,7 @@ def test_loads_start_where_an_im2col_loop_reads(
         padding=padding,
         swizzle=Swizzle.B64,
     )
-    nhw_step, c_step = steps
-    m, k = nhw_step * block_m, c_step * block_k
+    m, k = steps[0] * block_m, steps[1] * block_k
     tap_h, tap_w = k // channels // taps[1], k // channels % taps[1]
 
     (image, h, w, channel), offsets = tile.load_coordinates(m, k)
