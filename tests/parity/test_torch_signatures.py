@@ -173,7 +173,8 @@ def test_modes_of_autograd_hold() -> None:
 def test_autocast_casts_float32(device: str) -> None:
     x, weight = torch.randn(8, 16), torch.randn(8, 16).requires_grad_()
     q = torch.randn(1, 2, 8, 16).requires_grad_()
-    for dtype in (torch.bfloat16, torch.float16):
+    # On the CPU, where each type is a build, the tests of autocast have the other one.
+    for dtype in (torch.bfloat16, torch.float16)[: 1 if device == "cpu" else 2]:
         with torch.autocast(device, dtype=dtype):
             out = torch.ops.tmaasync.matmul(x, weight.T)
             attended = tma.scaled_dot_product_attention(q, q, q, is_causal=True)
