@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 from emulate.tcgen05.gemms import PAIR_GEMM, Problem, problem
-from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, exchanged
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, exchanged, without
 from planted_choices import choices
 
 from tmaasync import EmulatedFault, Kernel, emulate
@@ -49,6 +49,21 @@ DEFECTS = defects(
      Edit("expect_bytes(2 * (TileA::kBytes + TileB::kBytes));",
           "expect_bytes(TileA::kBytes + TileB::kBytes);"), FAULT + RACE + DEADLOCK,
      r"may not have landed|nothing has written|bytes|expect"),
+    ("a CTA's loads credit its own barrier",
+     Edit("even_cta_of_pair(shared.full[stage].address())", "shared.full[stage].address()"),
+     DEADLOCK + FAULT, r"full\[\d\]"),
+    ("a stage is loaded before the pair has multiplied it",
+     without("shared.empty[stage].wait((step / kStages & 1) ^ 1);"), RACE + FAULT,
+     r"race on [ab]\[\d\]|bytes|expect"),
+    ("operands are multiplied before both CTAs have loaded",
+     without("shared.full[stage].wait(step / kStages & 1);"), RACE + FAULT,
+     r"may not have landed|nothing has written"),
+    ("the odd CTA reads what the even one multiplies",
+     without("shared.accumulated.wait(0);"), RACE + FAULT,
+     r"(?s)tensor memory.*tcgen05\.(mma|ld)|nothing has written"),
+    ("no fence after the wait for a commit of the pair",
+     without("tcgen05_fence_after_thread_sync();"), RACE,
+     r"(?s)tensor memory.*tcgen05\.fence::after_thread_sync.*tcgen05-fence"),
     ("both CTAs multiply", Edit("warp == 5 && rank == 0 && elect()", "warp == 5 && elect()"),
      FAULT + RACE + DEADLOCK, r"tensor memory|tcgen05|arrivals"),
     ("columns are freed before the peer has drained them",
