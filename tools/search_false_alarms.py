@@ -41,6 +41,9 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/helpers", "ben
 
 # Only now are their folders on the path.
 from documents.test_documents import blocks  # noqa: E402
+from emulate import test_blackwell_copies as copies  # noqa: E402
+from emulate import test_blackwell_tiles as tiles  # noqa: E402
+from emulate import test_cluster_launch_control as clc  # noqa: E402
 from emulate.planted.kernels import KERNELS, builder_of  # noqa: E402
 from emulate.tcgen05 import gemms, test_chain, test_gemm, test_memory_forms  # noqa: E402
 from emulate.tcgen05 import test_pair_gemm as pairs  # noqa: E402
@@ -157,6 +160,13 @@ def of_blackwell() -> Iterator[tuple[str, Callable[[], Any]]]:
     for name in test_memory_forms.CASES:
         form = functools.partial(test_memory_forms.test_a_form_multiplies_exactly, name, 0)
         yield f"tcgen05 {name}", form
+    yield "TMA of pairs", functools.partial(copies.pair, "function")
+    yield "TMA of pairs, multicast", functools.partial(copies.pair, "wrapper", mask=True)
+    for form in tiles.FORMS:
+        yield f"gather4 and scatter4 {form}", functools.partial(tiles.rows_of, form, True)
+    one, several = clc.source_of(clc.ONE), clc.source_of(clc.SEVERAL)
+    yield "cluster launch control", functools.partial(clc.visit, one, (8, 3, 2), 1)
+    yield "cluster launch control of pairs", functools.partial(clc.visit, several, (8, 3, 2), 2)
 
 
 def example(path: Path) -> None:
