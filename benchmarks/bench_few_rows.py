@@ -37,7 +37,7 @@ SHAPES = (  # M, N, K of the whole problem
 
 @contextmanager
 def rows_in_turn(most: int) -> Iterator[None]:
-    """Let problems of at most ``most`` rows per rank run in turn."""
+    """Let problems with at most this number of rows per rank run in turn."""
     kinds = _matmul_reduce.MatmulReduceScatter, _matmul_reduce.MatmulAllReduce
     before = _all_gather_matmul._FEW_ROWS, [kind.few_rows for kind in kinds]
 

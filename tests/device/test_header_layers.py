@@ -12,7 +12,7 @@ import pytest
 from tmaasync._source.paths import include_dir
 
 # The headers that only include others.
-DOORS = {"tmaasync.cuh", "structured.cuh", "attention.cuh"}
+DOORS = {"tmaasync.cuh", "structured.cuh", "attention.cuh", "tensor_memory.cuh"}
 PRIMITIVES = "."
 # The folders of tmaasync/, each with those that it may include. All may include their own folder.
 BELOW = {
@@ -23,6 +23,7 @@ BELOW = {
     "copy": {"operands", "ptx", PRIMITIVES},
     "structured": {"operands", "ptx", PRIMITIVES},
     "attention": {"operands", "ptx", PRIMITIVES, "structured"},
+    "tensor_memory": {"operands", "ptx", PRIMITIVES, "structured"},
 }
 ROOT = include_dir() / "tmaasync"
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in ROOT.rglob("*.cuh")}
@@ -91,7 +92,7 @@ def test_a_door_includes_other_headers_and_declares_nothing() -> None:
         }
 
 
-@pytest.mark.parametrize("folder", ["structured", "attention"])
+@pytest.mark.parametrize("folder", ["structured", "attention", "tensor_memory"])
 def test_the_door_of_a_folder_includes_all_of_it(folder: str) -> None:
     inside = {header for header in TEXTS if folder_of(header) == folder}
 

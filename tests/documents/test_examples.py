@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ALL = [pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("*.py"))]
 STEPS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 TUTORIAL = [pytest.param(path, id=path.stem) for path in STEPS]
-FOR_BLACKWELL = {"10_tensor_memory"}
+FOR_BLACKWELL = {"10_tensor_memory", "11_tensor_memory_gemm"}
 STRUCTURED = [
     pytest.param(ROOT / "examples" / f"{name}.py", id=name)
     for name in ("07_gemm", "08_ragged_attention")
