@@ -8,6 +8,7 @@ has them, else its matmul and a kernel after it; "plain" is our matmul alone) of
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -60,6 +61,25 @@ def tf32(m: int, n: int, k: int) -> tuple[Runs, Callable[[], torch.Tensor], floa
 # --- epilogues ------------------------------------------------------------------------------------
 
 
+Biased = tuple[str | None, Callable[[], Any], Callable[..., torch.Tensor]]
+
+
+def biased(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> dict[str, Biased]:
+    """Return the activation here, torch's call, and the activation in float64, by name."""
+    functional = torch.nn.functional
+    return {
+        "bias": (None, lambda: torch.addmm(bias, a, b), lambda x: x),
+        "bias, relu": ("relu", lambda: torch._addmm_activation(bias, a, b), torch.relu),
+        "bias, gelu_tanh": (
+            "gelu_tanh",
+            lambda: torch._addmm_activation(bias, a, b, use_gelu=True),
+            functools.partial(functional.gelu, approximate="tanh"),
+        ),
+        "bias, gelu": ("gelu", lambda: functional.gelu(torch.addmm(bias, a, b)), functional.gelu),
+        "bias, silu": ("silu", lambda: functional.silu(torch.addmm(bias, a, b)), functional.silu),
+    }
+
+
 def epilogues(m: int, n: int, k: int) -> Iterator[tuple[str, Runs, Callable[[], torch.Tensor]]]:
     a, b, bias = randn(m, k), randn(n, k).T, randn(1, n)[0]
     c, ours = randn(m, n), empty(m, n)
@@ -69,40 +89,10 @@ def epilogues(m: int, n: int, k: int) -> Iterator[tuple[str, Runs, Callable[[], 
     def exact() -> torch.Tensor:
         return a.double() @ b.double()
 
-    def with_bias(activation: str | None) -> dict[str, Callable[[], Any]]:
-        return {
-            **plain,
-            "tmaasync": lambda: ops.matmul(a, b, bias=bias, activation=activation, out=ours),
-        }
-
-    yield (
-        "bias",
-        {**with_bias(None), "torch": lambda: torch.addmm(bias, a, b)},
-        lambda: exact() + bias,
-    )
-    yield (
-        "bias, relu",
-        {**with_bias("relu"), "torch": lambda: torch._addmm_activation(bias, a, b)},
-        lambda: (exact() + bias).relu(),
-    )
-    yield (
-        "bias, gelu_tanh",
-        {
-            **with_bias("gelu_tanh"),
-            "torch": lambda: torch._addmm_activation(bias, a, b, use_gelu=True),
-        },
-        lambda: functional.gelu(exact() + bias, approximate="tanh"),
-    )
-    yield (
-        "bias, gelu",
-        {**with_bias("gelu"), "torch": lambda: functional.gelu(torch.addmm(bias, a, b))},
-        lambda: functional.gelu(exact() + bias),
-    )
-    yield (
-        "bias, silu",
-        {**with_bias("silu"), "torch": lambda: functional.silu(torch.addmm(bias, a, b))},
-        lambda: functional.silu(exact() + bias),
-    )
+    for name, (activation, theirs, function) in biased(a, b, bias).items():
+        call = functools.partial(ops.matmul, a, b, bias=bias, activation=activation, out=ours)
+        runs = {**plain, "tmaasync": call, "torch": theirs}
+        yield name, runs, lambda function=function: function(exact() + bias)
     yield (
         "addend",
         {

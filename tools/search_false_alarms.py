@@ -61,6 +61,13 @@ def drawn(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> Any:
 
 def operations() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield small calls of every operation."""
+    yield from _matmuls()
+    yield from _attentions()
+    yield "conv2d", lambda: ops.conv2d(drawn(2, 9, 9, 32), drawn(48, 3, 3, 32), padding=1)
+    yield from _copies()
+
+
+def _matmuls() -> Iterator[tuple[str, Callable[[], Any]]]:
     a, b = drawn(200, 136), drawn(136, 72)
     yield "matmul", lambda: ops.matmul(a, b)
     yield "matmul transposed", lambda: ops.matmul(a.T, drawn(200, 72), activation="relu")
@@ -83,6 +90,9 @@ def operations() -> Iterator[tuple[str, Callable[[], Any]]]:
         "grouped_matmul",
         lambda: ops.grouped_matmul(a, drawn(3, 136, 64), np.array([60, 60, 200], np.int32)),
     )
+
+
+def _attentions() -> Iterator[tuple[str, Callable[[], Any]]]:
     q, k = drawn(1, 100, 4, 64), drawn(1, 250, 2, 64)
     yield "attention", lambda: ops.attention(q, k, k)
     yield "attention causal", lambda: ops.attention(q, k, k, causal=True, return_lse=True)
@@ -101,7 +111,9 @@ def operations() -> Iterator[tuple[str, Callable[[], Any]]]:
     # the one before left them.
     yield from (("attention float8", float8_attention), ("attention_backward", backward))
     yield "varlen_attention_backward", varlen_backward
-    yield "conv2d", lambda: ops.conv2d(drawn(2, 9, 9, 32), drawn(48, 3, 3, 32), padding=1)
+
+
+def _copies() -> Iterator[tuple[str, Callable[[], Any]]]:
     total = np.zeros((70, 64), np.float32)
     for name, count in (("", ()), (" of a stack", (3,))):
         addends = drawn(*count, 70, 64, dtype=np.float32)

@@ -54,20 +54,7 @@ def plot(
     """
     check_target(path)
     check_flags(dark=dark)
-    if not is_number(width) or not _LEAST_INCHES <= width <= _MOST_INCHES:
-        raise ArgumentError.broken(
-            "width",
-            shown(width),
-            f"it must be from {_LEAST_INCHES} to {_MOST_INCHES} inches",
-            "Leave it out for 16",
-        )
-    if between is not None and not _are_two_times(between):
-        raise ArgumentError.broken(
-            "between",
-            shown(between),
-            "it must be two times, of which the first is 0 or more and below the second",
-            "Pass (0, 1000)",
-        )
+    _check_view(width, between)
     launches = _launches(trace)
     launch = launches[0]
     index = _first_block(launch) if block is None else launch.block_index(block)
@@ -85,6 +72,23 @@ def plot(
 
     target = None if path is None else Path(path)
     return figure.draw(launches, place, target, between, dark, width)
+
+
+def _check_view(width: float, between: tuple[int, int] | None) -> None:
+    if not is_number(width) or not _LEAST_INCHES <= width <= _MOST_INCHES:
+        raise ArgumentError.broken(
+            "width",
+            shown(width),
+            f"it must be from {_LEAST_INCHES} to {_MOST_INCHES} inches",
+            "Leave it out for 16",
+        )
+    if between is not None and not _are_two_times(between):
+        raise ArgumentError.broken(
+            "between",
+            shown(between),
+            "it must be two times, of which the first is 0 or more and below the second",
+            "Pass (0, 1000)",
+        )
 
 
 def _are_two_times(between: object) -> bool:
