@@ -228,6 +228,20 @@ IDIOMS = {
             if (old == assumed) break;
         }
     """,
+    "the same in shared memory, for a maximum": """
+        __shared__ int held;
+        if (thread == 0) held = 0;
+        __syncthreads();
+        const int value = 4032 - thread * 37 % 128;
+        int old = held;
+        while (old < value) {
+            const int assumed = old;
+            old = atomicCAS(&held, assumed, value);
+            if (old == assumed) break;
+        }
+        __syncthreads();
+        if (thread == 0 && blockIdx.x == 0) *word = __float_as_int(held);
+    """,
     "the last block resets its counter": """
         __shared__ bool is_last;
         atomicAdd((float*)word, thread);
@@ -259,6 +273,7 @@ BODIES: dict[str, tuple[str, str]] = {
     **{name: (body, "sm_90a") for name, body in IDIOMS.items()},
     "different values": ("if (thread % 32 == 0) out[0] = thread;", "sm_90a"),
     "a read": ("if (blockIdx.x == 0) atomicAdd(word, 1); else out[thread] = *word;", "sm_90a"),
+    "a read of a counter": ("if (*word < 64) atomicAdd(word, 1);", "sm_90a"),
     "a sum of a part": (SUM_OF_A_PART, "sm_90a"),
 }
 
@@ -393,9 +408,10 @@ def test_an_idiom_of_the_guide_is_no_race(name: str) -> None:
         assert word[1] == 0
 
 
-def test_a_read_that_no_exchange_follows_is_a_race() -> None:
-    with pytest.raises(EmulatedRace) as caught:
-        run("a read", grid=2)
+@pytest.mark.parametrize(("name", "grid"), [("a read", 2), ("a read of a counter", 1)])
+def test_a_read_that_no_exchange_follows_is_a_race(name: str, grid: int) -> None:
+    with pytest.raises(EmulatedRace, match="goes through a volatile pointer") as caught:
+        run(name, grid=grid)
     assert caught.value.rule == "plain-access-to-atomic"
 
 

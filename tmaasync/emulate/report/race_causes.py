@@ -74,6 +74,12 @@ _FLAG = (
     "by an atomic operation and then calls __threadfence()"
 )
 
+_READ_OF_ATOMIC = (
+    "an ordinary read of what another thread changes by an atomic operation. A read that may come "
+    "at any time is atomic too, or goes through a volatile pointer; if it has its place before or "
+    "after the change"
+)
+
 # The first matching rule applies.
 _RULES = (
     *(_Rule(one.before, one.after, one.cause, one.needs, one.lacks) for one in TENSOR_CAUSES),
@@ -370,6 +376,17 @@ _RULES = (
         "copying threads first",
         (),
         ("is_global",),
+    ),
+    *(
+        _Rule(before, after, f"{_READ_OF_ATOMIC}, {cause}", needs, lacks)
+        for before, after, read in (
+            (_ATOMIC, None, "second_reads_memory"),
+            (None, _ATOMIC, "first_reads_memory"),
+        )
+        for cause, needs, lacks in (
+            (f"the thread that comes first {_FLAG}", (read, "is_global"), ("one_block",)),
+            (f"the two {_SYNCHRONISE}", (read,), ()),
+        )
     ),
     _Rule(
         None,

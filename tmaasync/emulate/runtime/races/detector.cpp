@@ -388,8 +388,11 @@ bool Detector::is_replicated(const Access& old, const Access& access, const Race
     const Access& read = old.is_write ? access : old;
     const Access& write = old.is_write ? old : access;
     const bool is_in_block = read.cluster == write.cluster && read.rank == write.rank;
+    // In CUDA C++ a read next to an atomic operation breaks the rule of these.
+    const bool is_kind = !write.is_atomic() || rules_.tolerates(Rule::kReplicatedLoad);
     return place.space == Space::kGlobal && is_in_block && read.operation == Operation::kRead &&
-           !write.is_async && replicated_loads_.holds(write.thread, read.site, place.start);
+           is_kind && !write.is_async &&
+           replicated_loads_.holds(write.thread, read.site, place.start);
 }
 
 void Detector::report_pair(

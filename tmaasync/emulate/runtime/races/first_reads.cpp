@@ -41,8 +41,14 @@ std::optional<Race> FirstReads::end(uint32_t thread, const FirstReadSites& sites
 void Detector::exchange(uint32_t thread, uintptr_t address, uint32_t bytes) {
     for_each_cell(address, bytes, [&](uintptr_t start, uint8_t) {
         first_reads_.forget(thread, start);
-        replicated_loads_.for_each_of(thread, start, [&](uintptr_t site) {
-            grid_.first_reads.insert({site, start});
+        const auto note = [&](uintptr_t site) { grid_.first_reads.insert({site, start}); };
+        replicated_loads_.for_each_of(thread, start, note);
+        const uintptr_t place = start - windows_, rank = place / kWindowStride;
+        if (rank >= shadows_.size()) return;
+        const Cell& cell = shadows_[rank].at(static_cast<uint32_t>(place % kWindowStride));
+        cell.for_each([&](const Access& access) {
+            const bool is_own = access.cluster == cluster_ && access.agent == thread;
+            if (is_own && access.operation == Operation::kRead) note(access.site);
         });
     });
 }

@@ -117,6 +117,11 @@ public:
         }
     }
 
+    template <class Act>
+    void for_each(Act act) const {
+        for (uint8_t i = 0; i < count_; ++i) act(accesses_[i]);
+    }
+
     uint8_t written() const { return written_; }
     // The write of all eight bytes, if the cell holds no other write.
     const Access* only_write() const {
