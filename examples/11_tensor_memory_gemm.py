@@ -19,20 +19,24 @@ else:
     M, N, K, CTAS = 400, 264, 200, 2
 
 
-def bind(a, b, c, columns=128, stages=3):
-    """Return a function that computes C[M, N] = A[M, K] B[N, K]^T on each call."""
+def bind(a, b, c, columns=128, pair=False, stages=3):
+    """Return a function that computes C[M, N] = A[M, K] B[N, K]^T on each call.
+
+    A CTA has tiles of 128 x ``columns``; of a ``pair`` of CTAs, each loads half of the columns.
+    """
+    ctas = 2 if pair else 1
     a_tile = create_tma_tile(a, (128, 64), swizzle="128B")
-    b_tile = create_tma_tile(b, (columns, 64), swizzle="128B")
+    b_tile = create_tma_tile(b, (columns // ctas, 64), swizzle="128B")
     c_tile = create_tma_tile(c, (128, 128 // c.itemsize), swizzle="128B")  # a chunk
     kernel = Kernel(
         Path(__file__).with_suffix(".cu"),
         "gemm",
         types={"ATile": a_tile, "BTile": b_tile, "CTile": c_tile},
-        constants={"STAGES": stages},
+        constants={"STAGES": stages, "CTAS": ctas},
         arch="sm_100a",
     )
     args = (a_tile, b_tile, c_tile, *c.shape, a.shape[1])
-    return lambda: kernel(grid=CTAS, block=256, args=args)
+    return lambda: kernel(grid=CTAS // ctas * ctas, block=256, args=args, cluster=ctas)
 
 
 def main():
@@ -40,7 +44,7 @@ def main():
     a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (M, N))
     c = xp.full((M, N), xp.nan, dtype=xp.float16)
 
-    multiply = bind(xp.asarray(a), xp.asarray(b), c)
+    multiply = bind(xp.asarray(a), xp.asarray(b), c, pair=True)
     multiply()
 
     expected = a.astype(np.float64) @ b.astype(np.float64).T

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/barrier.cuh>
+#include <tmaasync/cluster.cuh>
 #include <tmaasync/ptx/tcgen05_mma.cuh>
 #include <tmaasync/tcgen05_descriptor.cuh>
 #include <tmaasync/tmem.cuh>
@@ -60,6 +61,23 @@ __device__ __forceinline__ void tcgen05_mma(
 template <int kCtas = 1>
 __device__ __forceinline__ void tcgen05_commit(SharedMemBarrier& barrier) {
     ptx::tcgen05_commit<kCtas>(barrier.address());
+}
+
+// The same, with kCtas = 2 on the barriers at this offset in both CTAs of a pair, a cluster of two.
+template <int kCtas>
+__device__ __forceinline__ void tcgen05_commit_to_pair(SharedMemBarrier& barrier) {
+    if constexpr (kCtas == 2) {
+        ptx::tcgen05_commit_multicast<2>(barrier.address(), 3);
+    } else {
+        ptx::tcgen05_commit(barrier.address());
+    }
+}
+
+// Whether this CTA multiplies: with kCtas = 2 the even CTA of a pair.
+template <int kCtas>
+__device__ __forceinline__ bool leads_pair() {
+    if constexpr (kCtas == 1) return true;
+    return block_rank_in_cluster() % 2 == 0;
 }
 
 }  // namespace tmaasync

@@ -14,9 +14,11 @@ class AccumulatorConsumer;
 // The barriers of a ring of accumulators in tensor memory (CUTLASS's PipelineUmmaAsync): with two
 // stages, the mma of a tile run while the epilogue reads the tile before. Stage i has kColumns
 // columns from i * kColumns on. Make it a member of the CTA's shared memory; one thread calls
-// init(), then the CTA synchronises. The tile has 128 rows: four warps read it.
-template <typename T, int kColumns, int kStageCount>
+// init(), then the CTA synchronises. The tile has 128 rows: four warps read it. With kCtas = 2 a
+// pair of CTAs, a cluster of two, has 128 rows each, and the even one multiplies.
+template <typename T, int kColumns, int kStageCount, int kPairedCtas = 1>
 struct AccumulatorRing {
+    static constexpr int kCtas = kPairedCtas;
     using Tile = TmemTile<T, kColumns>;
     using State = PipelineState<kStageCount>;
     static constexpr int kStages = kStageCount;
@@ -36,7 +38,7 @@ struct AccumulatorRing {
     __device__ __forceinline__ void init() {
         for (int stage = 0; stage < kStages; ++stage) {
             full[stage].init(1);
-            empty[stage].init(kReaderWarps);
+            empty[stage].init(kCtas * kReaderWarps);
         }
         fence_barrier_init();
     }
@@ -77,7 +79,7 @@ public:
 
     // Hand them on when all mma of this thread have completed.
     __device__ __forceinline__ void commit() {
-        tcgen05_commit(ring_.full[state_.index]);
+        tcgen05_commit_to_pair<Ring::kCtas>(ring_.full[state_.index]);
         state_.step();
     }
 
@@ -107,7 +109,14 @@ public:
     __device__ __forceinline__ void release() {
         tcgen05_fence_before_thread_sync();
         __syncwarp();
-        if (lane_index() == 0) ring_.empty[state_.index].arrive();
+        auto& empty = ring_.empty[state_.index];
+        if (lane_index() == 0) {
+            if (leads_pair<Ring::kCtas>()) {
+                empty.arrive();
+            } else {
+                empty.arrive_cluster(block_rank_in_cluster() - 1);
+            }
+        }
         state_.step();
     }
 
