@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -81,17 +81,39 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     """
     del rotary_interleaved, num_splits
     check_flags(return_softmax_lse=return_softmax_lse)
+    cache = _Cache(k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, block_table)
+    given = {"rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "cache_leftpad": cache_leftpad}
+    _check_call(q, cache, alibi_slopes, given)
+    options = mask_options(causal, window_size, softcap, softmax_scale)
+    if not q.shape[0]:
+        return _no_sequences(q, return_lse=return_softmax_lse)
+    return _attend(q, cache, options, return_lse=return_softmax_lse)
+
+
+class _Cache(NamedTuple):
+    """A cache, the keys to write into it, and where they go, named as the arguments of a call."""
+
+    k_cache: Any
+    v_cache: Any
+    k: Any
+    v: Any
+    cache_seqlens: Any
+    cache_batch_idx: Any
+    block_table: Any
+
+
+def _check_call(q: Any, cache: _Cache, alibi_slopes: Any, unsupported: dict[str, Any]) -> None:
+    k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, block_table = cache
     caches = {"k_cache": k_cache, "v_cache": v_cache}
     require_tensors(q=q, **caches)
     require_tensors_or_none(k=k, v=v, cache_batch_idx=cache_batch_idx, block_table=block_table)
     if not rules.is_length(cache_seqlens):
         require_tensors_or_none(cache_seqlens=cache_seqlens)
     ArgumentError.raise_for(rules.wrong_dimensions(q=q, **caches, k=k, v=v))
-    given = {"rotary_cos": rotary_cos, "rotary_sin": rotary_sin, "cache_leftpad": cache_leftpad}
     ArgumentError.raise_for(
         [
             *unsupported_options(0.0, alibi_slopes),
-            *rules.unsupported(given),
+            *rules.unsupported(unsupported),
             *rules.contradictions(k_cache, k, v, cache_batch_idx, block_table),
             *rules.mismatched_caches(q, k_cache, v_cache),
             *rules.wrong_shapes(q, k_cache, cache_seqlens, k=k, v=v),
@@ -108,10 +130,12 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
             *rules.lost_gradients(q=q, **caches, k=k, v=v),
         ]
     )
-    options = mask_options(causal, window_size, softcap, softmax_scale)
+
+
+def _attend(q: Any, cache: _Cache, options: dict[str, Any], *, return_lse: bool) -> Any:
+    """Write the new keys, and compute attention over the cache as over pages."""
+    k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, block_table = cache
     batch, positions, heads, head_dim = q.shape
-    if not batch:
-        return _no_sequences(q, return_lse=return_softmax_lse)
     table = _page_table(q, k_cache, cache_batch_idx, block_table)
     capacity, new = table.shape[1] * k_cache.shape[1], 0 if k is None else k.shape[1]
     ArgumentError.raise_for(rules.overflow(cache_seqlens, batch, capacity, new))
@@ -128,9 +152,9 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - the parameters of flash_attn
     if k is not None:
         _check_attention(*packed, table, options)
         append(((k_cache, k), (v_cache, v)), table, lengths, totals <= capacity)
-    options |= {"page_table": table, "return_lse": return_softmax_lse}
+    options |= {"page_table": table, "return_lse": return_lse}
     results = varlen_attention(*packed, **options)
-    if not return_softmax_lse:
+    if not return_lse:
         return results.view(q.shape)
     out, lse = results
     return out.view(q.shape), lse.view(heads, batch, positions).transpose(0, 1)
