@@ -42,21 +42,31 @@ _BANK_BYTES = 4
 _ROW_SHIFT = 7  # address bits 7-9 select the XOR pattern of a 128-byte line
 _UNIT_SHIFT = 4  # the pattern is applied to bits 4-6, the index of the 16-byte unit
 
+# The lowest of the address bits that change, and their number, in modes with larger atoms.
+_ATOMS = {
+    Swizzle.B128_ATOM_32B: (5, 2),
+    Swizzle.B128_ATOM_32B_FLIP_8B: (5, 2),
+    Swizzle.B128_ATOM_64B: (6, 1),
+}
+
 
 def shared_offset(offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Offset:
     """Return the swizzled offset of the byte at the linear offset ``offset_bytes``.
 
     The index of the 16-byte unit (address bits 4 to 6) is XORed with address bits 7 to 9: ``B32``
-    uses one of these bits, ``B64`` two and ``B128`` all three.
+    uses one of these bits, ``B64`` two and ``B128`` all three. The modes of sm_100a XOR the index
+    of a larger atom: bits 5 and 6 with 7 and 8, or bit 6 with 7; ``B128_ATOM_32B_FLIP_8B`` also bit
+    3 with 7.
 
     Args:
         offset_bytes: One offset or an array of offsets, 0 or more.
-        swizzle: The mode of the tensor map or its short name; sm_100 modes are rejected.
+        swizzle: The mode of the tensor map or its short name.
 
     Raises:
-        ArgumentError: No mode has this name, or the mode exists on sm_100 and later only.
+        ArgumentError: No mode has this name.
 
-    Source: measured on an H200 by ``tmaasync swizzle --probe``.
+    Sources: measured on an H200 by ``tmaasync swizzle --probe``; PTX ISA, "Swizzling modes", for
+    the modes of sm_100a.
 
     >>> shared_offset(128 + 16, "128B"), shared_offset(128 + 16, "64B")
     (128, 128)
@@ -65,12 +75,10 @@ def shared_offset(offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Off
     """
     _check_offsets(offset_bytes=offset_bytes)
     mode = Swizzle.of(swizzle, "swizzle")
-    if mode.needs_sm_100:
-        raise ArgumentError.broken(
-            "swizzle", mode, "it exists on sm_100 and later; this is sm_90", "Use Swizzle.B128"
-        )
-    mask = (1 << mode.value) - 1
-    return offset_bytes ^ ((offset_bytes >> _ROW_SHIFT & mask) << _UNIT_SHIFT)
+    shift, bits = _ATOMS.get(mode, (_UNIT_SHIFT, mode.value))
+    line = offset_bytes >> _ROW_SHIFT
+    moved = offset_bytes ^ ((line & (1 << bits) - 1) << shift)
+    return moved ^ ((line & 1) << 3) if mode is Swizzle.B128_ATOM_32B_FLIP_8B else moved
 
 
 def linear_offset(shared_offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Offset:
@@ -100,7 +108,7 @@ def tile_offset(
         swizzle: The mode of the tensor map or its short name.
 
     Raises:
-        ArgumentError: The numbers of sides differ, one is below 1, or sm_90 lacks the mode.
+        ArgumentError: The numbers of sides differ, or one is below 1.
 
     >>> tile_offset((1, 64), (128, 128), (128, 64), 2, Swizzle.B128)  # second chunk, row 1
     16528

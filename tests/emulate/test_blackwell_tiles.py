@@ -27,6 +27,7 @@ from tmaasync import (
     gather4_tile_bytes,
 )
 from tmaasync.emulate import scheduled
+from tmaasync.swizzle import tile_offset
 
 ATOMS = [one for one in Swizzle if one.needs_sm_100]
 
@@ -154,6 +155,8 @@ def test_a_tile_of_a_larger_swizzle_atom(swizzle: Swizzle) -> None:
     }[swizzle]
     assert (image[np.arange(16 * 256) ^ permuted] == dense).all()
     assert (image[offsets] == array[4:20, 128:384]).all()
+    index = tuple(np.indices((16, 256)))
+    assert (offsets == tile_offset(index, (16, 256), tile.box_shape, 1, swizzle)).all()
     assert (target[4:20, 128:384] == array[4:20, 128:384]).all()
 
 

@@ -210,6 +210,9 @@ FACTORIES = {
         tmaasync.create_tma_tile_im2col, array=IMAGES, tile_shape=(64, 64), filter_shape=(3, 3),
         **CORNERS,
     ),
+    "im2col w": call(
+        tmaasync.create_tma_tile_im2col_w, array=IMAGES, tile_shape=(64, 64), halo=2,
+    ),
     "ragged": call(
         tmaasync.create_ragged_tensor_map, array=A, tile_shape=(8, 64), max_length=16
     ),

@@ -88,9 +88,16 @@ def test_arrays_are_mapped_like_numbers(swizzle: Swizzle) -> None:
     ]
 
 
-def test_a_swizzle_of_sm_100_is_refused_by_name() -> None:
-    with pytest.raises(ArgumentError, match=r"Swizzle\.B128_ATOM_32B; it exists on sm_100"):
-        shared_offset(0, Swizzle.B128_ATOM_32B)
+def test_larger_atoms_stay_whole() -> None:
+    places = np.array([0, 24, 128, 256, 384, 512 + 136])
+    # Lines 0, 0, 1, 2, 3 and 5, by hand.
+    wanted = {
+        Swizzle.B128_ATOM_32B: [0, 24, 128 + 32, 256 + 64, 384 + 96, 640 + 32 + 8],
+        Swizzle.B128_ATOM_32B_FLIP_8B: [0, 24, 128 + 32 + 8, 256 + 64, 384 + 96 + 8, 640 + 32],
+        Swizzle.B128_ATOM_64B: [0, 24, 128 + 64, 256, 384 + 64, 640 + 64 + 8],
+    }
+    for swizzle, moved in wanted.items():
+        assert shared_offset(places, swizzle).tolist() == moved
 
 
 # --- a tile -------------------------------------------------------------------------------------

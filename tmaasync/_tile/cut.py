@@ -224,11 +224,11 @@ def layout_violations(view: ArrayView) -> list[Violation]:
     ]
 
 
-def cut_violations(cut: Cut, arch: str = "sm_90a") -> list[Violation]:
+def cut_violations(cut: Cut, arch: object = "sm_90a") -> list[Violation]:
     """Return the rules of shared memory that a tile breaks on an architecture."""
     found = []
     tile_bytes = cut.boxes * cut.shared_box_bytes
-    limits = ARCH_LIMITS.get(arch)
+    limits = ARCH_LIMITS.get(arch) if isinstance(arch, str) else None
     most = limits.shared_bytes if limits else MAX_SHARED_BYTES
     if tile_bytes > most:
         found.append(

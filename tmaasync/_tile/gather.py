@@ -22,6 +22,7 @@ from tmaasync.modes import (
     Swizzle,
     SwizzleName,
 )
+from tmaasync.tensormap.form import unknown_arch
 
 _ROWS_PER_GATHER = 4
 
@@ -164,7 +165,7 @@ def _gather_violations(
             "Reshape it to (rows, columns)",
         )
         return
-    found = list(per_side_violations(2, "tile_shape", tile_shape))
+    found = [*per_side_violations(2, "tile_shape", tile_shape), *unknown_arch(arch)]
     if found:
         yield from found
         return

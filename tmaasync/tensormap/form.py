@@ -31,9 +31,7 @@ def malformed(spec: MapFields) -> Iterator[Violation]:
         value = getattr(spec, argument)
         if not isinstance(value, mode):
             yield mode.violation(value, argument)
-    if spec.arch not in MAP_ARCHS:
-        remedy = f"Pass one of {', '.join(MAP_ARCHS)}"
-        yield Violation("arch", repr(spec.arch), "tensor maps of it are not known", remedy)
+    yield from unknown_arch(spec.arch)
     wide: object = getattr(spec, "wide", "")
     if not isinstance(wide, str) or wide not in ("", *WIDE_PIXELS):
         yield Violation("wide", repr(wide), "no mode has this name", "Pass w or w128")
@@ -43,6 +41,13 @@ def malformed(spec: MapFields) -> Iterator[Violation]:
     for argument in scalars:
         yield from not_an_integer(argument, getattr(spec, argument))
     yield from _malformed_sequences(spec)
+
+
+def unknown_arch(arch: object) -> Iterator[Violation]:
+    """Yield a violation if no rules of tensor maps are known for an architecture."""
+    if not isinstance(arch, str) or arch not in MAP_ARCHS:
+        remedy = f"Pass one of {', '.join(MAP_ARCHS)}"
+        yield Violation("arch", repr(arch), "tensor maps of it are not known", remedy)
 
 
 def not_an_integer(argument: str, value: object) -> Iterator[Violation]:
