@@ -7,7 +7,8 @@ from typing import Any
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync.kernel import Launch
+from tmaasync._tile.tensor import TMATensorTile
+from tmaasync.kernel import Kernel, Launch
 from tmaasync.ops._allocation import (
     Allocator,
     address_of,
@@ -237,8 +238,13 @@ class Matmul(Operation):
         self._epilogue = epilogue.compiled_for(
             BiasSide.ROWS if orientation.swap_ab else BiasSide.COLUMNS
         )
+        self.problem = self._problem_of(m, n, a, b, out, m_major=orientation.m_major)
+
+    def _problem_of(
+        self, m: int, n: int, a: Layout, b: Layout, out: Layout, *, m_major: bool
+    ) -> Problem:
         pitches = (self._a.rows.strides_bytes[-2], self._b.rows.strides_bytes[-2])
-        self.problem = Problem(
+        return Problem(
             m,
             n,
             a.shape[-1],
@@ -246,7 +252,7 @@ class Matmul(Operation):
             operands="/".join(dict.fromkeys((a.element.name, b.element.name))),
             output=out.element.name,
             layout=("t" if self._a.transposed else "n") + ("t" if self._b.transposed else "n"),
-            m_major=orientation.m_major,
+            m_major=m_major,
             on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
         )
 
@@ -354,7 +360,7 @@ class Matmul(Operation):
         out: ArrayView,
         epilogue: EpilogueArguments[ArrayView],
     ) -> Launch:
-        m, n, k, batches, *_ = self.problem
+        m, n, k, *_ = self.problem
         backend = self.backend
         occupancy = Occupancy.of(backend)
         config = self.config_on(backend.gpu, occupancy)
@@ -366,39 +372,47 @@ class Matmul(Operation):
         tiles = gemm_tiles(
             *(self._a.rows.over(a), self._b.rows.over(b), stored), *(config, *transposed)
         )
-        types = [tile.cuda_type for tile in tiles]
-        arguments: GemmArguments | GemmEpilogueArguments
-        if self._epilogue is None:
-            kernel = gemm_kernel(types, *transposed, config)
-            batches = config.split_k if config.over_grid else batches
-            arguments = GemmArguments(*tiles, m=m, n=n, k=k, batches=batches)
-        else:
-            bias = epilogue.bias
-            bias_type = "float" if bias is None else bias.element.cuda_type
-            kernel = gemm_kernel(types, *transposed, config, self._epilogue, bias_type)
-            addend = tiles.c
-            if epilogue.c is not None and self._addend is not None:
-                addend = output_tile(self._addend.rows.over(epilogue.c), config)
-            arguments = GemmEpilogueArguments(
-                *tiles,
-                addend=addend,
-                bias=0 if bias is None else bias,
-                scale_a=0 if epilogue.scale_a is None else epilogue.scale_a,
-                scale_b=0 if epilogue.scale_b is None else epilogue.scale_b,
-                alpha=1.0,
-                beta=0.0,
-                m=m,
-                n=n,
-                k=k,
-                batches=batches,
-            )
-        work = PersistentWork(m, k, batches * config.clusters(m, n))
+        kernel, arguments = self._kernel_and_arguments(tiles, config, epilogue)
+        work = PersistentWork(m, k, arguments.batches * config.clusters(m, n))
         launch = prepared_persistent(kernel, arguments, config, work, occupancy)
         if not config.over_grid:
             return launch
         combine = prepared_combine(stored, self._out.rows.over(out), occupancy.sms)
         return LaunchSequence(
             (launch, SplitAddresses.of_gemm), (combine, SplitAddresses.of_combine)
+        )
+
+    def _kernel_and_arguments(
+        self,
+        tiles: GemmMatrices[TMATensorTile],
+        config: TileConfig,
+        epilogue: EpilogueArguments[ArrayView],
+    ) -> tuple[Kernel, GemmArguments | GemmEpilogueArguments]:
+        m, n, k, batches, *_ = self.problem
+        types = [tile.cuda_type for tile in tiles]
+        transposed = (self._a.transposed, self._b.transposed)
+        if self._epilogue is None:
+            kernel = gemm_kernel(types, *transposed, config)
+            batches = config.split_k if config.over_grid else batches
+            return kernel, GemmArguments(*tiles, m=m, n=n, k=k, batches=batches)
+        bias = epilogue.bias
+        bias_type = "float" if bias is None else bias.element.cuda_type
+        kernel = gemm_kernel(types, *transposed, config, self._epilogue, bias_type)
+        addend = tiles.c
+        if epilogue.c is not None and self._addend is not None:
+            addend = output_tile(self._addend.rows.over(epilogue.c), config)
+        return kernel, GemmEpilogueArguments(
+            *tiles,
+            addend=addend,
+            bias=0 if bias is None else bias,
+            scale_a=0 if epilogue.scale_a is None else epilogue.scale_a,
+            scale_b=0 if epilogue.scale_b is None else epilogue.scale_b,
+            alpha=1.0,
+            beta=0.0,
+            m=m,
+            n=n,
+            k=k,
+            batches=batches,
         )
 
 
