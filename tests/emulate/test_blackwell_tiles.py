@@ -19,6 +19,7 @@ from tmaasync import (
     Kernel,
     Swizzle,
     TensorMapError,
+    create_split_tma,
     create_tensor_tile,
     create_tma_tile,
     create_tma_tile_gather4,
@@ -168,6 +169,16 @@ def test_the_tile_of_a_template_and_of_an_operand() -> None:
     operand = create_tensor_tile(array, (8, 256), dtype="e2m1", swizzle="128B", arch="sm_100a")
     assert (operand.spec.shape, operand.box_shape) == ((16, 256), (8, 256))
     assert operand.rebind(drawn(16, 128)).spec.shape == (16, 256)
+
+
+def test_a_split_tile_of_a_larger_swizzle_atom() -> None:
+    array = np.zeros((64, 8, 128), np.float16)
+    options: dict[str, Any] = {"swizzle": "128B_ATOM_32B", "fold_chunks": 2}
+    with pytest.raises(TensorMapError, match=r'swizzle is .*pass arch="sm_100a"'):
+        create_split_tma(array, (16, 1, 128), **options)
+    tile = create_split_tma(array, (16, 1, 128), arch="sm_100a", **options)
+    assert (tile.boxes_per_tile, tile.spec.swizzle) == (1, Swizzle.B128_ATOM_32B)
+    assert "Swizzle::k128BAtom32B" in tile.cuda_type
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {

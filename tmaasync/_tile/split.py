@@ -36,6 +36,7 @@ class _Layout:
     row_major: bool
     l2_promotion: L2Promotion
     oob_fill: OOBFill
+    arch: str
 
     def chunk(self, itemsize: int) -> int:
         return self.swizzle.span_bytes // itemsize
@@ -134,6 +135,7 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
     l2_promotion: L2Promotion | L2PromotionName = L2Promotion.B128,
     oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
     dtype: object = None,
+    arch: str = "sm_90a",
 ) -> SplitLastDimTMATensorTile:
     """Describe a tile of whole chunks over contiguous memory, with extents given at run time.
 
@@ -156,7 +158,8 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
         row_major: Lay a folded tile out as ``[rows / 8][chunks][8][chunk]``.
         l2_promotion: As in `create_tma_tile`.
         oob_fill: As in `create_tma_tile`.
-        dtype: As in `create_tma_tile`.
+        dtype: As in `create_tma_tile`, but for packed types.
+        arch: As in `create_tma_tile`.
 
     Raises:
         TensorMapError: The tile breaks rules; every one is listed with a remedy.
@@ -183,6 +186,7 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
         row_major,
         L2Promotion.of(l2_promotion, "l2_promotion"),
         OOBFill.of(oob_fill, "oob_fill"),
+        arch,
     )
     return _split_tile(view, split)
 
@@ -198,6 +202,7 @@ def _split_tile(view: ArrayView, split: _Layout) -> SplitLastDimTMATensorTile:
         box_shape=split.map_box(itemsize),
         l2_promotion=split.l2_promotion,
         oob_fill=split.oob_fill,
+        arch=split.arch,
     )
     made = SplitLastDimTMATensorTile(tile._form, tile._address, tile._owner, tile._lease)
     made._split = split
