@@ -3,8 +3,7 @@
 Run in a process of its own, since an access outside kills the context:
 ``python tests/gpu/guarded_ragged.py load`` (or ``store``) prints "ok". ``outside load`` and
 ``outside store`` move a box without an element in bounds through a map whose own address has no
-memory, and print "ok" or "fault". ``wrap`` asks whether addresses that wrap around 2**64 work on
-the chip, which nothing here depends on.
+memory, and print "ok" or "fault".
 """
 
 from __future__ import annotations
@@ -21,11 +20,9 @@ from cuda.bindings import driver
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from emulate.test_ragged import wrapping
 from parity.ragged_cases import POISON, Batches, Form, move, source_words
-from parity.random_copies import LOAD, kernel
 
-from tmaasync import Kernel, _driver
+from tmaasync import Kernel
 
 ROW_BYTES = 256
 BELOW_BYTES = 64 << 20
@@ -92,32 +89,6 @@ def check(direction: str) -> None:
         raise SystemExit("wrong bytes")
 
 
-def check_wrapping() -> None:
-    """One load through the map with the array's own address."""
-    memory = guarded_bytes()
-    memory[...] = cupy.asarray(np.random.default_rng(0).integers(0, 256, memory.size, np.uint8))
-    row_bytes, start, length = 64, 11, 13
-    spec = wrapping(memory.data.ptr, memory.size, row_bytes, 8)
-    place = np.zeros((), [("at", "<i4", (5,)), ("offsets", "<u2", (4,))])
-    place["at"][:4] = (0, 2**30 - length + 8, start + length, 2**30)
-    image, completed = cupy.zeros(32768, np.uint8), cupy.zeros(1, np.uint32)
-    arguments = (
-        _driver.encode(spec),
-        place,
-        image,
-        memory,
-        np.uint32(spec.box_bytes),
-        np.uint32(0),
-        completed,
-    )
-    kernel(4, LOAD, 0)(1, 64, arguments)
-    cupy.cuda.Device().synchronize()
-    inside = (length - 8) * row_bytes
-    wanted = memory[(start + 8) * row_bytes :][:inside]
-    if not bool((image[:inside] == wanted).all()) or bool(image[inside : spec.box_bytes].any()):
-        raise SystemExit("wrong bytes")
-
-
 OUTSIDE = """
 #include <tmaasync/tmaasync.cuh>
 
@@ -166,9 +137,7 @@ def outcome_outside(direction: str) -> str:
 if __name__ == "__main__":
     what = sys.argv[1]
     said = "ok"
-    if what == "wrap":
-        check_wrapping()
-    elif what == "outside":
+    if what == "outside":
         said = outcome_outside(sys.argv[2])
     else:
         check(what)

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-# ruff: noqa: B007, C901, PLR0915
-"""CuTe DSL kernels, of which two have their PTX next to this file.
+# ruff: noqa: B007, PLR0915
+"""CuTe DSL kernels, of which one has its PTX next to this file.
 
-``python cute_kernels.py`` writes it again; it needs CuTe DSL (4.8.1 wrote these files) and no GPU.
+``python cute_kernels.py`` writes it again; it needs CuTe DSL (4.8.1 wrote the file) and no GPU.
 """
 
 from __future__ import annotations
@@ -57,94 +57,6 @@ def row_sums_kernel(x: cute.Tensor, out: cute.Tensor):
 @cute.jit
 def row_sums(x: cute.Tensor, out: cute.Tensor):
     row_sums_kernel(x, out).launch(grid=(x.shape[0], 1, 1), block=(128, 1, 1))
-
-
-@cute.kernel
-def gemm_kernel(
-    mma: cute.TiledMma,
-    load_a: cute.CopyAtom,
-    a: cute.Tensor,
-    load_b: cute.CopyAtom,
-    b: cute.Tensor,
-    c: cute.Tensor,
-    a_layout: cute.ComposedLayout,
-    b_layout: cute.ComposedLayout,
-):
-    thread, _, _ = cute.arch.thread_idx()
-    block_m, block_n, _ = cute.arch.block_idx()
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    memory = SmemAllocator()
-    full = memory.allocate_array(cutlass.Int64, STAGES)
-    s_a = memory.allocate_tensor(cutlass.Float16, a_layout.outer, 1024, swizzle=a_layout.inner)
-    s_b = memory.allocate_tensor(cutlass.Float16, b_layout.outer, 1024, swizzle=b_layout.inner)
-    if thread == 0:
-        for stage in cutlass.range_constexpr(STAGES):
-            cute.arch.mbarrier_init(full + stage, 1)
-        cute.arch.mbarrier_init_fence()
-    cute.arch.sync_threads()
-
-    g_a = cute.local_tile(a, (M, K), (block_m, None))
-    g_b = cute.local_tile(b, (N, K), (block_n, None))
-    g_c = cute.local_tile(c, (M, N), (block_m, block_n))
-    to_a, from_a = cpasync.tma_partition(
-        load_a, 0, cute.make_layout(1), cute.group_modes(s_a, 0, 2), cute.group_modes(g_a, 0, 2)
-    )
-    to_b, from_b = cpasync.tma_partition(
-        load_b, 0, cute.make_layout(1), cute.group_modes(s_b, 0, 2), cute.group_modes(g_b, 0, 2)
-    )
-    own = mma.get_slice(thread)
-    frag_a = mma.make_fragment_A(own.partition_A(s_a))
-    frag_b = mma.make_fragment_B(own.partition_B(s_b))
-    own_c = own.partition_C(g_c)
-    sums = cute.make_rmem_tensor(own_c.shape, cutlass.Float32)
-    mma.set(warpgroup.Field.ACCUMULATE, False)
-    phase = cutlass.Int32(0)
-    for k in cutlass.range(cute.size(g_a, mode=[2])):
-        stage = k % STAGES
-        if thread == 0:
-            cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * (M + N) * K)
-        if warp == 0:
-            cute.copy(load_a, from_a[None, k], to_a[None, stage], tma_bar_ptr=full + stage)
-            cute.copy(load_b, from_b[None, k], to_b[None, stage], tma_bar_ptr=full + stage)
-        cute.arch.mbarrier_wait(full + stage, phase)
-        warpgroup.fence()
-        for block in cutlass.range_constexpr(K // 16):
-            at = (None, None, block, stage)
-            cute.gemm(mma, sums, frag_a[at], frag_b[at], sums)
-            mma.set(warpgroup.Field.ACCUMULATE, True)
-        warpgroup.commit_group()
-        warpgroup.wait_group(0)
-        cute.arch.sync_threads()
-        if stage == STAGES - 1:
-            phase = phase ^ 1
-    for i in cutlass.range_constexpr(cute.size(sums)):
-        own_c[i] = sums[i]
-
-
-@cute.jit
-def gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
-    mma = hopper.make_trivial_tiled_mma(
-        cutlass.Float16,
-        cutlass.Float16,
-        OperandMajorMode.K,
-        OperandMajorMode.K,
-        cutlass.Float32,
-        (1, 1, 1),
-        (M, N),
-    )
-    rows = LayoutEnum.ROW_MAJOR
-    a_layout = hopper.make_smem_layout_a(rows, (M, N, K), cutlass.Float16, STAGES)
-    b_layout = hopper.make_smem_layout_b(rows, (M, N, K), cutlass.Float16, STAGES)
-    op = cpasync.CopyBulkTensorTileG2SOp()
-    load_a, tma_a = cpasync.make_tiled_tma_atom(
-        op, a, cute.slice_(a_layout, (None, None, 0)), (M, K)
-    )
-    load_b, tma_b = cpasync.make_tiled_tma_atom(
-        op, b, cute.slice_(b_layout, (None, None, 0)), (N, K)
-    )
-    gemm_kernel(mma, load_a, tma_a, load_b, tma_b, c, a_layout, b_layout).launch(
-        grid=(c.shape[0] // M, c.shape[1] // N, 1), block=(128, 1, 1)
-    )
 
 
 @cute.kernel
@@ -316,7 +228,7 @@ def staged(x: cute.Tensor, out: cute.Tensor):
     staged_kernel(x, out).launch(grid=(1, 1, 1), block=(128, 1, 1))
 
 
-def write(function, kernel):
+def write():
     """Write the PTX of a GEMM of 128 x 64 x 320, with short names."""
 
     def rows(element, *shape):
@@ -325,13 +237,11 @@ def write(function, kernel):
     half = cutlass.Float16
     given = (rows(half, 128, 320), rows(half, 64, 320), rows(cutlass.Float32, 128, 64))
     with cute_dsl.on_cpu():
-        text = cute.compile(function, *given).__ptx__
-    text = re.sub(rf"kernel_cutlass_{kernel}_\w+?_0(?=_param_|\W)", kernel, text)
+        text = cute.compile(pipeline_gemm, *given).__ptx__
+    text = re.sub(r"kernel_cutlass_pipeline_kernel_\w+?_0(?=_param_|\W)", "pipeline_kernel", text)
     text = re.sub(r'"[^"]*/', '"', text)
-    name = kernel.removesuffix("_kernel")
-    Path(__file__).with_name(f"cute_{name}.ptx").write_text(text)
+    Path(__file__).with_name("cute_pipeline.ptx").write_text(text)
 
 
 if __name__ == "__main__":
-    write(gemm, "gemm_kernel")
-    write(pipeline_gemm, "pipeline_kernel")
+    write()
