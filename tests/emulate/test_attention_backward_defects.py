@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 CONFIG = BackwardConfig(64, 64)
 QUERIES, KEYS = 230, 250
 
-_BLOCK, _TILE, _ADD = "Consumer::compute_block", "Consumer::compute", "Reduction::send"
+_BLOCK, _TILE = "Consumer::compute_block", "Consumer::compute"
 _SEND = "Reduction::send_part"
 DEFECTS = defects(
     "attention_backward.cu",

@@ -107,10 +107,6 @@ class Guarded:
         assert (self._whole[:8] == POISON).all()
         assert (self._whole[-8:] == POISON).all()
 
-    def is_untouched(self) -> bool:
-        self.check_surroundings()
-        return bool(cupy.isnan(self.array).all())
-
 
 class Captured:
     """Launches captured on a stream of CuPy's."""

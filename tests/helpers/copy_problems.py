@@ -25,7 +25,6 @@ DTYPES: tuple[Any, ...] = (
     np.uint8, np.bool_, ml_dtypes.float8_e4m3fn, np.int16, np.float16, ml_dtypes.bfloat16,
     np.int32, np.float32, np.int64, np.float64,
 )  # fmt: skip
-BLOCK_BYTES = 227 * 1024
 _MOST_ELEMENTS = 4000
 _SLACK = 256
 

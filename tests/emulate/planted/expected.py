@@ -6,9 +6,9 @@ from typing import Any
 
 from planted import DEADLOCK, FAULT, RACE, Defect
 
-from tmaasync import ArgumentError, CompileError, EmulatedTimeout, LaunchError
+from tmaasync import ArgumentError, EmulatedTimeout, LaunchError
 
-TIMEOUT, COMPILE = (EmulatedTimeout,), (CompileError,)
+TIMEOUT = (EmulatedTimeout,)
 ARGUMENT = (ArgumentError, LaunchError, TypeError)
 EITHER, RACE_OR_FAULT, RACE_OR_DEADLOCK = DEADLOCK + FAULT, RACE + FAULT, RACE + DEADLOCK
 ANY = RACE + DEADLOCK + FAULT
