@@ -178,8 +178,7 @@ SENTENCES = {
         "index, or call invalidate() first"
     ),
     "ReadOverMbarrier": (
-        "a read of {} bytes at {}{} reaches {}, an mbarrier in use, whose bytes are opaque. Check "
-        "the index and the size of the read"
+        "a read of {} bytes at {}{} reaches {}, an mbarrier in use. Check the index and the size"
     ),
     "SourceOverMbarrier": (
         "a {} takes {} bytes at {}, which are of the mbarrier {}. Give the copy as many bytes as "
