@@ -24,12 +24,12 @@ struct AccumulatorRing {
     static constexpr int kStages = kStageCount;
     static constexpr int kReaderWarps = 4;
     // Columns to allocate: a power of two.
-    static constexpr int kAllColumns = [] {
-        int columns = 32;
-        while (columns < kStages * kColumns) columns *= 2;
-        return columns;
-    }();
-    static_assert(kAllColumns <= 512, "tensor memory has 512 columns");
+    static constexpr int kAllColumns = kStages * kColumns > 256   ? 512
+                                       : kStages * kColumns > 128 ? 256
+                                       : kStages * kColumns > 64  ? 128
+                                       : kStages * kColumns > 32  ? 64
+                                                                  : 32;
+    static_assert(kStages * kColumns <= 512, "tensor memory has 512 columns");
 
     SharedMemBarrier full[kStages];
     SharedMemBarrier empty[kStages];
