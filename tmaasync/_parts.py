@@ -5,14 +5,16 @@ Each is imported at its first use: a host array, a trace of a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tmaasync.kernel.backend import HostBackend, register_host
 from tmaasync.kernel.tracing import Tracing, register_tracing
 
 
-def _emulator() -> HostBackend:
-    from tmaasync._emulated.backend import BACKEND
+def _emulator() -> Callable[[], HostBackend]:
+    from tmaasync._emulated.backend import current_backend
 
-    return BACKEND
+    return current_backend
 
 
 def _tracing() -> Tracing:

@@ -18,7 +18,7 @@ HEADERS = sorted(path.name for path in PTX.glob("*.cuh"))
 # Registers, predicates and defaults around an instruction that has an operand of no C++ type.
 SCAFFOLDING = re.compile(
     r"\.reg \.pred p|setp\.ne\.b32 p, .*|selp\.b32 %0, 1, 0, p|mov\.b32 %\d, 0"
-    r"|\.reg \.b128 r|mov\.b128 r, .*"
+    r"|\.reg \.b128 r|mov\.b128 r, .*|\.reg \.b%\d a|cvt\.u%\d\.u64 a, .*"
 )
 # Functions that are not one asm statement with one instruction, and why.
 EXCEPTIONS = {

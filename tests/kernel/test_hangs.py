@@ -26,7 +26,7 @@ from parity.planted_hangs import (
 
 from tmaasync import ArgumentError, DriverError, HangError, HungThreads, Kernel
 from tmaasync._driver import LaunchConfig
-from tmaasync._emulated.backend import BACKEND
+from tmaasync._emulated.backend import current_backend
 from tmaasync._source.compile import Source
 from tmaasync.kernel.hangs import (
     HANG_STATE,
@@ -244,7 +244,7 @@ def test_a_hang_survives_the_way_to_another_process() -> None:
 
 def test_names_come_from_the_same_source_on_the_cpu() -> None:
     planted = PlantedHangs(Emulate(), debug=True)
-    names = BACKEND.barrier_names(planted.kernel._recipe.source, "hangs")
+    names = current_backend().barrier_names(planted.kernel._recipe.source, "hangs")
 
     assert tuple(names(FULL + 8 * index) for index in range(6)) == BARRIERS
 
@@ -254,7 +254,7 @@ def test_a_source_that_the_cpu_cannot_run_has_no_names() -> None:
         text='extern "C" __global__ void k() { asm volatile("exit;"); }', name="kernel.cu"
     )
 
-    assert BACKEND.barrier_names(source, "k")(0) is None
+    assert current_backend().barrier_names(source, "k")(0) is None
 
 
 # --- the budget -------------------------------------------------------------------------------

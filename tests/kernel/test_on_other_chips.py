@@ -390,8 +390,11 @@ OPERATIONS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("capability", [B200, RTX])
+REFUSED = [(name, chip) for name in OPERATIONS for chip in (B200, RTX)]
+REFUSED.remove(("matmul", B200))
+
+
+@pytest.mark.parametrize(("name", "capability"), REFUSED)
 def test_an_operation_that_needs_wgmma_is_refused_by_its_name(
     machine: Machine, name: str, capability: tuple[int, int]
 ) -> None:
@@ -402,6 +405,15 @@ def test_an_operation_that_needs_wgmma_is_refused_by_its_name(
     ):
         OPERATIONS[name]()
     assert machine.cupy.modules == []
+
+
+def test_a_matmul_is_compiled_for_tensor_memory(machine: Machine) -> None:
+    machine.become(B200)
+
+    with pytest.warns(UntestedDeviceWarning, match="compute capability 10"):
+        ops.matmul(half(64, 64), half(64, 64))
+
+    assert len(machine.cupy.modules) == 1
 
 
 def test_the_emulator_has_wgmma() -> None:

@@ -89,7 +89,7 @@ def test_a_kernel_without_arrays_needs_no_library(use: Any, monkeypatch: Any) ->
     Kernel('extern "C" __global__ void nothing() {}\n', "nothing")(1, 32, ())
 
     # The context that the module is in outlives the call, though nobody else has one.
-    assert driver.retained == [0]
+    assert set(driver.retained) == {0}
     assert driver.modules == [0]
 
 
@@ -103,7 +103,7 @@ def test_each_device_has_a_module_of_its_own(use: Any) -> None:
     assert [(device, int(function)) for (_, device, _), function in zip(
         driver.launched, driver.functions, strict=True
     )] == [(1, 104), (0, 204), (1, 104)]  # fmt: skip
-    assert sorted(driver.retained) == [0, 1]
+    assert set(driver.retained) == {0, 1}
     assert driver.contexts == [0]
 
 

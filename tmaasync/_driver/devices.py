@@ -129,7 +129,9 @@ def current_device() -> int | None:
 
 def on_device(device: int | None) -> contextlib.AbstractContextManager[None]:
     """Make the device's primary context current for a while; nothing for host memory."""
-    return _HERE if device is None or current_device() == device else _pushed(device)
+    if device is None or current_device() == device:
+        return _HERE
+    return _pushed(bindings.driver(), device)
 
 
 _HERE = contextlib.nullcontext()
@@ -151,7 +153,8 @@ class _PrimaryContext:
     the host instead of 82 (H200, 2026-11-29).
     """
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, driver: Any, device: int) -> None:
+        del driver  # the key of a cache
         handle = bindings.call("cuDeviceGet", device)
         self._context = bindings.call("cuDevicePrimaryCtxRetain", handle)
 

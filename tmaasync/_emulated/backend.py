@@ -15,7 +15,8 @@ from tmaasync._arrays import ArrayView, stream_of
 from tmaasync._driver import DeviceLimits, HostMemory
 from tmaasync._emulated.build import EmulatedBuild
 from tmaasync._source.compile import Source
-from tmaasync.emulate.chips import SM_90A
+from tmaasync.emulate.chips import SM_90A, Chip
+from tmaasync.emulate.chips.current import current_chip
 from tmaasync.emulate.launch.schedule import is_scheduled
 from tmaasync.emulate.report.debug_info import DebugInfo, debug_info
 from tmaasync.errors import LaunchError, TMAError, Violation
@@ -34,8 +35,13 @@ class EmulatorBackend(HostBackend):
     location = "the host"
     gpu = None
 
+    def __init__(self, chip: Chip) -> None:
+        self._chip = chip
+        self.kept = {}
+        self.identity = None if chip is SM_90A else chip.arch
+
     def build(self, recipe: Recipe) -> Build:
-        return EmulatedBuild(recipe)
+        return EmulatedBuild(recipe, self._chip)
 
     def is_scheduled(self) -> bool:
         return is_scheduled()
@@ -75,10 +81,10 @@ class EmulatorBackend(HostBackend):
 
     @property
     def limits(self) -> DeviceLimits:
-        return emulate.LIMITS
+        return emulate.LIMITS if self._chip is SM_90A else self._chip.device
 
     def max_active_clusters(self, size: int) -> int:
-        return SM_90A.max_active_clusters(size)
+        return self._chip.max_active_clusters(size)
 
     def stream(self, frameworks: Iterable[str], given: object = None) -> int:
         return stream_of(frameworks, None, given)
@@ -106,7 +112,12 @@ class EmulatorBackend(HostBackend):
         return call
 
 
-BACKEND = EmulatorBackend()
+_backend_of = functools.cache(EmulatorBackend)
+
+
+def current_backend() -> EmulatorBackend:
+    """Return the back end of the chip that is emulated here and now."""
+    return _backend_of(current_chip())
 
 
 # --- launches on emulated devices ---------------------------------------------------------------

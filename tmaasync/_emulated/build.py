@@ -43,13 +43,13 @@ from tmaasync.kernel.variables import Variable
 class EmulatedBuild:
     """A kernel on the emulator; grids run one by one, and only `emulate.devices` has streams."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        """Store the recipe, without compiling.
+    def __init__(self, recipe: Recipe, chip: Chip = SM_90A) -> None:
+        """Store the recipe, without compiling; without an architecture of its own it has a chip.
 
         Raises:
             ArgumentError: The kernel is for an architecture that the emulator lacks, or for two.
         """
-        self._recipe, self._chip = recipe, _chip_of(recipe)
+        self._recipe, self._chip = recipe, _chip_of(recipe) or chip
 
     @cached_property
     def _program(self) -> emulate.EmulatedProgram:
@@ -117,8 +117,8 @@ class EmulatedBuild:
         )
 
 
-def _chip_of(recipe: Recipe) -> Chip:
-    """Return the chip of a kernel: the one that it names, or a module's target, else Hopper."""
+def _chip_of(recipe: Recipe) -> Chip | None:
+    """Return the chip of a kernel: the one that it names, or a module's target; else None."""
     named = [("arch", recipe.arch)] if recipe.arch is not None else []
     if recipe.source.is_ptx and not named:
         return target_of(recipe.source.text)
@@ -138,7 +138,7 @@ def _chip_of(recipe: Recipe) -> Chip:
             rule = f"the kernel is for {chip.arch} too, and runs on one chip"
             raise ArgumentError.broken(argument, f"{arch!r}", rule, "Name one architecture")
         chip = found
-    return SM_90A if chip is None else chip
+    return chip
 
 
 def _check_block(recipe: Recipe, config: LaunchConfig) -> None:

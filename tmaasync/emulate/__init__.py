@@ -10,6 +10,7 @@ compiler. `scheduled` chooses how threads and asynchronous copies are interleave
 """
 
 from tmaasync.emulate.chips import SM_90A
+from tmaasync.emulate.chips.current import chip
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.cpp.build import build
 from tmaasync.emulate.frontend.program import EmulatedProgram
@@ -24,7 +25,7 @@ from tmaasync.emulate.launch.world import EmulatedDevice, World, current_world, 
 from tmaasync.emulate.launch.world import other_world_of as other_world_of
 
 LIMITS = SM_90A.device
-"""What the emulated device allows, unless a kernel names another architecture."""
+"""What the emulated device allows, unless `chip` or a kernel names another architecture."""
 
 __all__ = [
     "LIMITS",
@@ -37,6 +38,7 @@ __all__ = [
     "Schedule",
     "World",
     "build",
+    "chip",
     "current_schedule",
     "current_world",
     "devices",

@@ -209,18 +209,22 @@ class HostBackend(Backend):
 
 # --- the host's back end ----------------------------------------------------------------------
 
-_REGISTERED: dict[str, Callable[[], HostBackend]] = {}
+_REGISTERED: dict[str, Callable[[], Callable[[], HostBackend]]] = {}
 
 
-def register_host(load: Callable[[], HostBackend]) -> None:
-    """Register a function that imports the host's back end, and always returns the same one.
+def register_host(load: Callable[[], Callable[[], HostBackend]]) -> None:
+    """Register a function that imports the host's back end, and returns what gives it.
 
     Several threads may call it at once.
     """
     _REGISTERED["host"] = load
 
 
-@functools.cache
 def host_backend() -> HostBackend:
     """Return the back end of arrays in host memory, which the first call imports."""
+    return _loaded()()
+
+
+@functools.cache
+def _loaded() -> Callable[[], HostBackend]:
     return _REGISTERED["host"]()

@@ -71,19 +71,25 @@ class CudaBackend(Backend):
         return _driver.bound_copy(self.device, target, source, size_bytes, stream)
 
 
-@functools.cache
 def backend_of(device: int | None) -> Backend:
     """Return the back end for arrays on this device; None for host memory."""
-    return host_backend() if device is None else CudaBackend(device)
+    return host_backend() if device is None else _cuda_backend(device)
 
 
-class Builds(dict[int | None, Build]):
-    """The builds of a kernel, made when they are asked for: by device, None for host memory."""
+_cuda_backend = functools.cache(CudaBackend)
+
+
+class Builds(dict[Backend, Build]):
+    """The builds of a kernel, made when they are asked for."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__()
         self._recipe = recipe
 
-    def __missing__(self, device: int | None) -> Build:
-        build = self[device] = backend_of(device).build(self._recipe)
+    def on(self, device: int | None) -> Build:
+        """Return the build for a device; None for host memory."""
+        return self[backend_of(device)]
+
+    def __missing__(self, backend: Backend) -> Build:
+        build = self[backend] = backend.build(self._recipe)
         return build

@@ -210,7 +210,7 @@ class Kernel:
         launch()
         if isinstance(launch, PreparedLaunch):
             seen = views(args)
-            build = self._builds[placement_of(seen, device).device]
+            build = self._builds.on(placement_of(seen, device).device)
             remember(self._repeated, key, partial(build.repeated, launch, args, seen))
 
     def prepare(  # noqa: PLR0913 - as above
@@ -242,7 +242,7 @@ class Kernel:
             self._recipe.signature.explain(error, args)
             raise
         where, emulated = placement_of(seen, device)
-        build = self._builds[where]
+        build = self._builds.on(where)
         request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative, emulated)
         with from_the_call():
             return build.prepare(request, args, seen, stream)
@@ -287,7 +287,7 @@ class Kernel:
             raise ArgumentError.broken("name", shown(name), rule, remedy)
         where = None if device == "cpu" else placement_of((), device).device
         with from_the_call():
-            return self._builds[where].variable(name)
+            return self._builds.on(where).variable(name)
 
 
 def _are_of_ints(grid: Any, block: Any) -> bool:

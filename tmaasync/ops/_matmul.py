@@ -37,6 +37,10 @@ from tmaasync.ops._gemm.operands import (
     takes_any_layout,
 )
 from tmaasync.ops._gemm.partials import Partials, SplitAddresses
+from tmaasync.ops._gemm.tensor_memory import (
+    prepared_on_tensor_memory,
+    runs_on_tensor_memory,
+)
 from tmaasync.ops._gemm.tiles import (
     GemmArguments,
     GemmEpilogueArguments,
@@ -196,7 +200,6 @@ def _multiply(  # noqa: PLR0913 - all that is given
 
 
 class Matmul(Operation):
-    needs_wgmma = "ops.matmul"
     _partials: Partials | None = None  # of split-K over the grid
 
     def __init__(
@@ -210,6 +213,8 @@ class Matmul(Operation):
     ) -> None:
         """Choose how the kernel reads and writes arrays that `checked` accepts."""
         super().__init__(out.device)
+        is_plain = epilogue.form == NO_EPILOGUE.form
+        self._has_tensor_memory = runs_on_tensor_memory(self.backend, a.element.name, is_plain)
         a, b, out, epilogue = _with_fewer_dimensions(a, b, out, epilogue)
         self._arguments, self._may_split = epilogue, not batch_invariant
         read = {"a": a, "b": b} | epilogue.named
@@ -218,8 +223,9 @@ class Matmul(Operation):
         c = epilogue.c
         self._may_add_in_place = c is not None and c.strides_bytes == out.strides_bytes
 
-        is_plain = epilogue.form == NO_EPILOGUE.form
-        self._orientation = orientation = Orientation.of(a, b, out, is_plain=is_plain)
+        self._orientation = orientation = Orientation.of(
+            a, b, out, is_plain=is_plain, stores_rows=self._has_tensor_memory
+        )
         is_column_major = orientation.is_column_major
         m, n = out.shape[-2:]
         if orientation.swap_ab:
@@ -360,10 +366,23 @@ class Matmul(Operation):
         out: ArrayView,
         epilogue: EpilogueArguments[ArrayView],
     ) -> Launch:
+        occupancy = Occupancy.of(self.backend)
+        if not self._has_tensor_memory:
+            return self._prepare_wgmma(a, b, out, epilogue, occupancy)
+        each = ((self._a, a), (self._b, b), (self._out, out))
+        matrices = GemmMatrices(*(operand.rows.over(view) for operand, view in each))
+        return prepared_on_tensor_memory(matrices, self.problem, occupancy)
+
+    def _prepare_wgmma(
+        self,
+        a: ArrayView,
+        b: ArrayView,
+        out: ArrayView,
+        epilogue: EpilogueArguments[ArrayView],
+        occupancy: Occupancy,
+    ) -> Launch:
         m, n, k, *_ = self.problem
-        backend = self.backend
-        occupancy = Occupancy.of(backend)
-        config = self.config_on(backend.gpu, occupancy)
+        config = self.config_on(self.backend.gpu, occupancy)
         transposed = (self._a.transposed, self._b.transposed)
         stored = self._out.rows.over(out)
         if config.over_grid:

@@ -98,7 +98,9 @@ class Orientation(NamedTuple):
     m_major: bool
 
     @classmethod
-    def of(cls, a: Layout, b: Layout, out: Layout, *, is_plain: bool) -> Orientation:
+    def of(
+        cls, a: Layout, b: Layout, out: Layout, *, is_plain: bool, stores_rows: bool = False
+    ) -> Orientation:
         """Return the orientation in which TMA can store C, and few rows do not waste tiles.
 
         Args:
@@ -106,6 +108,7 @@ class Orientation(NamedTuple):
             b: B, as [K, N].
             out: C, as [M, N].
             is_plain: Whether there is no epilogue.
+            stores_rows: Whether the kernel computes no matrix whose contiguous side is M.
         """
         is_column_major = (
             out.in_stored_rows() is None and out.transposed.in_stored_rows() is not None
@@ -113,6 +116,7 @@ class Orientation(NamedTuple):
         rows = out.transposed if is_column_major else out
         few = b.transposed if is_column_major else a
         m_major = rows.shape[-2] <= SKINNY_LIMIT or (is_plain and cls.gains_by_swap_ab(few, rows))
+        m_major = m_major and not stores_rows
         return cls(is_column_major != m_major, m_major)
 
     @staticmethod
