@@ -28,6 +28,7 @@ struct SharedMemory {
     __device__ void init() {
         ring.init();
         accumulators.init();
+        output.init();
     }
 };
 extern "C" __device__ const int gemm_shared_bytes = sizeof(SharedMemory);

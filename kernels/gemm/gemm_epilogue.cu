@@ -10,19 +10,12 @@
 #include "consumer.cuh"
 #include "epilogue_ops.cuh"
 #include "producer.cuh"
+#include "whole_scale.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;
 
 extern "C" __device__ const int gemm_epilogue_shared_bytes = sizeof(SharedMemory);
-
-// A null pointer means a scale of 1. Multiplied in double precision, because two factors may leave
-// the range of fp32 where all three together do not.
-__device__ float whole_scale(double alpha, const float* scale_a, const float* scale_b) {
-    if (scale_a != nullptr) alpha *= *scale_a;
-    if (scale_b != nullptr) alpha *= *scale_b;
-    return static_cast<float>(alpha);
-}
 
 static_assert(
     !HAS_ADDEND || !PING_PONG, "ping-pong consumers skip each other's stages, operands alone"

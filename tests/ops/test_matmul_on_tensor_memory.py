@@ -11,6 +11,7 @@ import pytest
 
 from tmaasync import BackendError, emulate, ops
 
+E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 SIZES = (1, 8, 63, 64, 129, 300)
 
 
@@ -61,16 +62,36 @@ def test_an_output_whose_columns_are_contiguous() -> None:
     check(ops.matmul(a, b, out=c), a, b)
 
 
-@pytest.mark.parametrize(
-    "more", [{"activation": "relu"}, {"alpha": 2.0}, {"dtype": "float32", "precision": "tf32"}]
-)
-def test_what_the_kernel_does_not_do_is_refused(more: dict[str, Any]) -> None:
-    a = np.ones((8, 8), np.float32 if "precision" in more else np.float16)
+@pytest.mark.parametrize("name", ["tf32", "float8", "integers"])
+def test_every_type_of_operand(chip: str, name: str) -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-8, 8, shape) for shape in ((140, 48), (48, 72)))
+    types = {"tf32": ("f4", "f4"), "float8": (E4M3, E5M2), "integers": ("i1", "u1")}[name]
+    left, right = a.astype(types[0]), np.abs(b).astype(types[1])
+    more: dict[str, Any] = {"precision": "tf32"} if name == "tf32" else {}
+    if name == "integers" and chip == "sm_103a":
+        with pytest.raises(BackendError, match=r"ops\.matmul of integers needs wgmma"):
+            ops.matmul(left, right)
+        return
 
-    with pytest.raises(
-        BackendError, match="with an epilogue, or of types other than bfloat16 and float16, needs"
-    ):
-        ops.matmul(a, a, **more)
+    c = ops.matmul(left, right, dtype="int32" if name == "integers" else "float32", **more)
+
+    assert np.array_equal(c, a @ np.abs(b))
+
+
+@pytest.mark.parametrize("is_column_major", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_an_epilogue(dtype: str, is_column_major: bool) -> None:
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float16) for shape in ((144, 40), (40, 72)))
+    addend, bias = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((144, 72), 72))
+    expected = 2 * (a.astype(np.float64) @ b.astype(np.float64)) * 0.5 + 3 * addend + bias
+    out = np.asfortranarray(addend) if is_column_major else addend.copy()
+    given: dict[str, Any] = {"alpha": 2.0, "scale_a": 0.5, "beta": 3.0, "bias": bias.astype(np.float32)}
+
+    ops.matmul(a, b, c=out, out=out, activation="relu", **given)
+
+    assert np.array_equal(out, np.maximum(expected, 0))
 
 
 def test_other_operations_of_tensor_cores_are_refused() -> None:

@@ -37,10 +37,7 @@ from tmaasync.ops._gemm.operands import (
     takes_any_layout,
 )
 from tmaasync.ops._gemm.partials import Partials, SplitAddresses
-from tmaasync.ops._gemm.tensor_memory import (
-    prepared_on_tensor_memory,
-    runs_on_tensor_memory,
-)
+from tmaasync.ops._gemm.tensor_memory import runs_on_tensor_memory, tensor_memory_config
 from tmaasync.ops._gemm.tiles import (
     GemmArguments,
     GemmEpilogueArguments,
@@ -214,7 +211,7 @@ class Matmul(Operation):
         """Choose how the kernel reads and writes arrays that `checked` accepts."""
         super().__init__(out.device)
         is_plain = epilogue.form == NO_EPILOGUE.form
-        self._has_tensor_memory = runs_on_tensor_memory(self.backend, a.element.name, is_plain)
+        self._has_tensor_memory = runs_on_tensor_memory(self.backend, a.element.name)
         a, b, out, epilogue = _with_fewer_dimensions(a, b, out, epilogue)
         self._arguments, self._may_split = epilogue, not batch_invariant
         read = {"a": a, "b": b} | epilogue.named
@@ -347,6 +344,8 @@ class Matmul(Operation):
 
         A config tuned for the plain GEMM may leave no room for an epilogue.
         """
+        if self._has_tensor_memory:
+            return tensor_memory_config(self.problem, occupancy)
         tuned = None if gpu is None else tuned_config(gpu, self.problem)
         if tuned is not None and self._fits(tuned):
             return overridden(tuned)
@@ -366,22 +365,8 @@ class Matmul(Operation):
         out: ArrayView,
         epilogue: EpilogueArguments[ArrayView],
     ) -> Launch:
-        occupancy = Occupancy.of(self.backend)
-        if not self._has_tensor_memory:
-            return self._prepare_wgmma(a, b, out, epilogue, occupancy)
-        each = ((self._a, a), (self._b, b), (self._out, out))
-        matrices = GemmMatrices(*(operand.rows.over(view) for operand, view in each))
-        return prepared_on_tensor_memory(matrices, self.problem, occupancy)
-
-    def _prepare_wgmma(
-        self,
-        a: ArrayView,
-        b: ArrayView,
-        out: ArrayView,
-        epilogue: EpilogueArguments[ArrayView],
-        occupancy: Occupancy,
-    ) -> Launch:
         m, n, k, *_ = self.problem
+        occupancy = Occupancy.of(self.backend)
         config = self.config_on(self.backend.gpu, occupancy)
         transposed = (self._a.transposed, self._b.transposed)
         stored = self._out.rows.over(out)

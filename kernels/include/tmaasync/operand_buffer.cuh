@@ -8,6 +8,20 @@
 // describe them.
 namespace tmaasync {
 
+// The type of the accumulators; of fp16 elements they may be fp16, too.
+template <typename T>
+struct AccumulatorOf {
+    using Type = float;
+};
+template <>
+struct AccumulatorOf<signed char> {
+    using Type = int;
+};
+template <>
+struct AccumulatorOf<unsigned char> {
+    using Type = int;
+};
+
 // The side of an operand that is contiguous in shared memory: K, or M (of A) / N (of B).
 enum class Major { kK, kMN };
 

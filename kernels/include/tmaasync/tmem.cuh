@@ -15,6 +15,7 @@ struct TmemTile {
     static_assert(sizeof(T) == 4, "tensor memory has words of 32 bits");
     static_assert(kColumns > 0 && kColumns <= 512, "tensor memory has 512 columns");
 
+    using Element = T;
     static constexpr int kColumnCount = kColumns;
 
     u32 address;  // of row 0 and column 0, as tcgen05.mma takes it

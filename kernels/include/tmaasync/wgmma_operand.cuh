@@ -44,20 +44,6 @@ struct MmaTypeOf<unsigned char> {
     static constexpr MmaType kType = MmaType::kU8;
 };
 
-// The type of the accumulators; of fp16 elements they may be fp16, too.
-template <typename T>
-struct AccumulatorOf {
-    using Type = float;
-};
-template <>
-struct AccumulatorOf<signed char> {
-    using Type = int;
-};
-template <>
-struct AccumulatorOf<unsigned char> {
-    using Type = int;
-};
-
 // --- descriptors ---------------------------------------------------------------------------------
 
 // The 64 bits by which wgmma reads an operand tile from shared memory. PTX ISA: "matrix

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from tmaasync._elements import Element
 from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
@@ -187,6 +187,16 @@ class TileConfig:
     side_by_side: bool = False
     over_grid: bool = False
 
+    sources: ClassVar[tuple[str, str]] = ("gemm.cu", "gemm_epilogue.cu")
+    """The kernels of the plain GEMM, and of the one with an epilogue."""
+    shifts_rows: ClassVar[bool] = True
+    """Whether the kernels may load A 64 rows at a time."""
+
+    @property
+    def b_tile(self) -> tuple[int, int]:
+        """Columns of a tile of B, and the CTAs that each load a part of it."""
+        return self.block_n, self.b_multicast
+
     @property
     def block_m(self) -> int:
         return self.rows if self.ping_pong else self.rows * self.consumers
@@ -347,6 +357,13 @@ class TileConfig:
         """Elements loaded per multiply-add of a tile."""
         return 1 / self.block_m + 1 / self.block_n
 
+    def output_box(self, element: Element) -> tuple[tuple[int, int], Swizzle]:
+        """Return the box of one store, and its swizzle in shared memory."""
+        if self.m_major:
+            return (self.chunk_columns, _WGMMA_ROWS), Swizzle.B128
+        columns = self.store_bytes // element.itemsize
+        return (_WGMMA_ROWS, columns), _SWIZZLES[self.store_bytes]
+
     def clusters(self, m: int, n: int) -> int:
         return -(-m // self.cluster_rows) * -(-n // (self.block_n * self.a_multicast))
 
@@ -394,11 +411,3 @@ class ScaledTileConfig(TileConfig):
     def barriers_bytes(self) -> int:
         """Alignment only: memory is so tight that `stage_bytes` includes the barriers exactly."""
         return _SCALED_ALIGNMENT
-
-
-def output_box(element: Element, config: TileConfig) -> tuple[tuple[int, int], Swizzle]:
-    """Return the box of one store, and its swizzle in shared memory."""
-    if config.m_major:
-        return (config.chunk_columns, _WGMMA_ROWS), Swizzle.B128
-    columns = config.store_bytes // element.itemsize
-    return (_WGMMA_ROWS, columns), _SWIZZLES[config.store_bytes]

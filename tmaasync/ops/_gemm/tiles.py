@@ -22,7 +22,6 @@ from tmaasync.ops._gemm.config import (
     PersistentWork,
     ScaledTileConfig,
     TileConfig,
-    output_box,
 )
 from tmaasync.ops._gemm.epilogue import Epilogue
 from tmaasync.ops._operation import shipped_kernel
@@ -40,7 +39,7 @@ _SHIFTED_ROWS = 64  # a load of these rows starts earlier if it would reach beyo
 
 def output_tile(out: ArrayView, config: TileConfig) -> TMATensorTile:
     """Return the output tile over a matrix or batch whose rows TMA can store."""
-    shape, swizzle = output_box(out.element, config)
+    shape, swizzle = config.output_box(out.element)
     return create_tma_tile(out, (*(1,) * (out.ndim - 2), *shape), swizzle=swizzle)
 
 
@@ -155,9 +154,8 @@ def gemm_tiles(
     k_major = not a_transposed
     parts = rows // _SHIFTED_ROWS if _shifts_rows(config, m, k_major) else config.a_multicast
     a_tile = operand_tile(a, rows, k_major=k_major, parts=parts, is_read_once=n <= columns)
-    b_tile = operand_tile(
-        b, columns, k_major=b_transposed, parts=config.b_multicast, is_read_once=m <= rows
-    )
+    side, b_parts = config.b_tile
+    b_tile = operand_tile(b, side, k_major=b_transposed, parts=b_parts, is_read_once=m <= rows)
     return GemmMatrices(a_tile, b_tile, output_tile(c, config))
 
 
@@ -169,7 +167,7 @@ def _shifts_rows(config: TileConfig, m: int, k_major: bool) -> bool:
     """
     is_ragged = m % config.cluster_rows != 0
     has_whole_boxes = config.block_m % (_SHIFTED_ROWS * config.a_multicast) == 0
-    return is_ragged and has_whole_boxes and k_major and not config.m_major
+    return config.shifts_rows and is_ragged and has_whole_boxes and k_major and not config.m_major
 
 
 def gemm_kernel(
@@ -180,13 +178,13 @@ def gemm_kernel(
     epilogue: Epilogue | None = None,
     bias: str = "float",
 ) -> Kernel:
-    """Return the kernel for these tile types: gemm.cu, or gemm_epilogue.cu with an epilogue."""
+    """Return the kernel for these tile types, with or without an epilogue."""
     named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
     constants = gemm_constants(a_transposed, b_transposed, config)
     if epilogue is None:
-        return shipped_kernel("gemm.cu", named, constants)
+        return shipped_kernel(config.sources[0], named, constants)
     return shipped_kernel(
-        "gemm_epilogue.cu", {**named, "Bias": bias}, {**constants, **epilogue.gemm_constants}
+        config.sources[1], {**named, "Bias": bias}, {**constants, **epilogue.gemm_constants}
     )
 
 
@@ -302,7 +300,7 @@ def grouped_tiles(
     else:
         rows = operand_tile(a, config.block_m, k_major=True, parts=1)
         matrices = operand_tile(b, config.block_n, k_major=b_transposed, parts=config.cluster)
-    box, swizzle = output_box(c.element, config)
+    box, swizzle = config.output_box(c.element)
     return GroupedTiles(rows, matrices, create_ragged_tensor_map(c, box, swizzle=swizzle))
 
 

@@ -2,6 +2,7 @@
 
 #include <tmaasync/bulk_group.cuh>
 #include <tmaasync/fragment.cuh>
+#include <tmaasync/pipeline.cuh>
 #include <tmaasync/ptx/fence.cuh>
 #include <tmaasync/structured/store_coordinates.cuh>
 #include <tmaasync/tensor_memory/accumulator_ring.cuh>
@@ -23,9 +24,15 @@ public:
     static_assert(CTile::kBoxes == 1, "a chunk is one box");
     static_assert(sizeof(Element) == 2 || sizeof(Element) == 4, "outputs have 16 or 32 bits");
 
-    // The staging buffers: a member of the CTA's shared memory.
+    // The staging buffers: a member of the CTA's shared memory. One thread calls init().
     struct Shared {
         typename CTile::Shared chunks[kBuffers];
+        SharedMemBarrier loaded[kBuffers];  // of store_with_source()
+
+        __device__ __forceinline__ void init() {
+            for (auto& barrier : loaded) barrier.init(1);
+            fence_barrier_init();
+        }
     };
 
     __device__ __forceinline__ explicit TmemEpilogue(Shared& shared) : shared_(shared) {}
@@ -41,22 +48,42 @@ public:
         const Tile& tile,
         const Visitors&... visitors
     ) {
-        constexpr int kColumns = Ring::Tile::kColumnCount;
-        static_assert(kColumns % kChunkColumns == 0, "a tile has whole chunks of columns");
-        const auto source = accumulators.acquire();
-#pragma unroll
-        for (int column = 0; column < kColumns; column += kChunkColumns) {
-            float values[kChunkColumns];
-            source.load(values, column);
-            tmem_wait_loads();
-            if (column + kChunkColumns == kColumns) accumulators.release();
-            const int row = thread_in_warpgroup();
+        for_each_chunk(accumulators, [&](auto& values, int column) {
+            const int row = tile.m + thread_in_warpgroup();
 #pragma unroll
             for (int i = 0; i < kChunkColumns; ++i) {
-                ((values[i] = visitors(values[i], tile.m + row, tile.n + column + i)), ...);
+                ((values[i] = visitors(values[i], row, tile.n + column + i)), ...);
             }
+            if (leads()) wait_group_read<kBuffers - 1>();
+            barrier_.sync();
             store_chunk(values, c, tile, column);
-        }
+        });
+    }
+
+    // The same with a matrix `source` like the output (CUTLASS's C), which may be the output: TMA
+    // loads its chunks into the staging buffers. The visitor is a function (value, source's value,
+    // row, column) -> value.
+    template <typename Ring, typename Tile, typename Visitor>
+    __device__ __forceinline__ void store_with_source(
+        AccumulatorConsumer<Ring>& accumulators,
+        const CTile& c,
+        const CTile& source,
+        const Tile& tile,
+        const Visitor& visitor
+    ) {
+        for_each_chunk(accumulators, [&](auto& values, int column) {
+            const int row = tile.m + thread_in_warpgroup();
+            load_chunk(source, tile, column);
+            for_each_unit([&](int first, uint4& unit) {
+                float loaded[kUnit];
+                unpack(unit, loaded);
+#pragma unroll
+                for (int i = first; i < first + kUnit; ++i) {
+                    values[i] = visitor(values[i], loaded[i - first], row, tile.n + column + i);
+                }
+            });
+            store_chunk(values, c, tile, column);
+        });
     }
 
     // Wait until TMA has read the staging buffers, before the CTA exits or reuses them.
@@ -65,57 +92,104 @@ public:
     }
 
 private:
+    static constexpr int kBytes = static_cast<int>(sizeof(Element));
+    static constexpr int kUnit = 16 / kBytes;  // elements of 16 bytes
+
     __device__ __forceinline__ static bool leads() { return thread_in_warpgroup() == 0; }
 
-    template <typename Tile>
-    __device__ __forceinline__ void store_chunk(
-        const float (&values)[kChunkColumns], const CTile& c, const Tile& tile, int column
+    // Call work(values, column) for each chunk of the thread's row.
+    template <typename Ring, typename Work>
+    __device__ __forceinline__ static void for_each_chunk(
+        AccumulatorConsumer<Ring>& accumulators, const Work& work
     ) {
-        auto& chunk = shared_.chunks[buffer_];
-        buffer_ = (buffer_ + 1) % kBuffers;
-        if (leads()) wait_group_read<kBuffers - 1>();
-        barrier_.sync();
-        write_row(chunk, values);
+        constexpr int kColumns = Ring::Tile::kColumnCount;
+        static_assert(kColumns % kChunkColumns == 0, "a tile has whole chunks of columns");
+        const auto tmem = accumulators.acquire();
+#pragma unroll
+        for (int column = 0; column < kColumns; column += kChunkColumns) {
+            typename Ring::Tile::Element values[kChunkColumns];
+            tmem.load(values, column);
+            tmem_wait_loads();
+            if (column + kChunkColumns == kColumns) accumulators.release();
+            work(values, column);
+        }
+    }
+
+    // Load a chunk into the current staging buffer, once TMA has read what it held.
+    template <typename Tile>
+    __device__ __forceinline__ void load_chunk(const CTile& source, const Tile& tile, int column) {
+        auto& loaded = shared_.loaded[state_.index];
+        if (leads()) {
+            wait_group_read<kBuffers - 1>();
+            loaded.expect_bytes(CTile::kBytes);
+            issue_at<CTile, OutputMajor::kN>(tile, 0, column, [&](const auto&... at) {
+                source.async_copy(shared_.chunks[state_.index], loaded, at...);
+            });
+        }
+        loaded.wait(state_.phase);
+    }
+
+    // Store a chunk through the current staging buffer, which is free.
+    template <typename Register, typename Tile>
+    __device__ __forceinline__ void store_chunk(
+        const Register (&values)[kChunkColumns], const CTile& c, const Tile& tile, int column
+    ) {
+        static_assert(
+            sizeof(Element) == 2 || kSameType<Element, Register>,
+            "32-bit accumulators are stored as they are"
+        );
+        for_each_unit([&](int first, uint4& unit) { pack(values + first, unit); });
         fence_async_view_proxy();
         barrier_.sync();
         if (leads()) {
             issue_at<CTile, OutputMajor::kN>(tile, 0, column, [&](const auto&... at) {
-                c.async_store(chunk, at...);
+                c.async_store(shared_.chunks[state_.index], at...);
             });
             commit_group();
         }
+        state_.step();
     }
 
-    // Write the thread's row, 16 bytes at a time.
-    __device__ __forceinline__ static void write_row(
-        typename CTile::Shared& chunk, const float (&values)[kChunkColumns]
-    ) {
-        constexpr int kUnit = 16 / static_cast<int>(sizeof(Element));
-        const int start = thread_in_warpgroup() * kChunkColumns * static_cast<int>(sizeof(Element));
+    // Call work(first, unit) for each 16 bytes of the thread's row in the current staging buffer.
+    template <typename Work>
+    __device__ __forceinline__ void for_each_unit(const Work& work) const {
+        auto& chunk = shared_.chunks[state_.index];
 #pragma unroll
         for (int first = 0; first < kChunkColumns; first += kUnit) {
-            uint4 unit;
-            if constexpr (sizeof(Element) == 4) {
-                unit = {
-                    __float_as_uint(values[first]), __float_as_uint(values[first + 1]),
-                    __float_as_uint(values[first + 2]), __float_as_uint(values[first + 3])
-                };
-            } else {
-                unit = {
-                    pack_pair<Element>(values[first], values[first + 1]),
-                    pack_pair<Element>(values[first + 2], values[first + 3]),
-                    pack_pair<Element>(values[first + 4], values[first + 5]),
-                    pack_pair<Element>(values[first + 6], values[first + 7])
-                };
+            const int at = (thread_in_warpgroup() * kChunkColumns + first) * kBytes;
+            work(first, *reinterpret_cast<uint4*>(chunk.bytes + swizzled<CTile::kSwizzle>(at)));
+        }
+    }
+
+    template <typename Register>
+    __device__ __forceinline__ static void pack(const Register* values, uint4& unit) {
+        if constexpr (kBytes == 4) {
+            memcpy(&unit, values, sizeof(unit));
+        } else {
+            unit = {
+                pack_pair<Element>(values[0], values[1]), pack_pair<Element>(values[2], values[3]),
+                pack_pair<Element>(values[4], values[5]), pack_pair<Element>(values[6], values[7])
+            };
+        }
+    }
+
+    __device__ __forceinline__ static void unpack(const uint4& unit, float (&values)[kUnit]) {
+        if constexpr (kBytes == 4) {
+            memcpy(values, &unit, sizeof(unit));
+        } else {
+            const u32 words[] = {unit.x, unit.y, unit.z, unit.w};
+#pragma unroll
+            for (int i = 0; i < kUnit; i += 2) {
+                const float2 pair = unpack_pair<Element>(words[i / 2]);
+                values[i] = pair.x;
+                values[i + 1] = pair.y;
             }
-            const int at = start + first * static_cast<int>(sizeof(Element));
-            *reinterpret_cast<uint4*>(chunk.bytes + swizzled<CTile::kSwizzle>(at)) = unit;
         }
     }
 
     Shared& shared_;
     NamedBarrier<128> barrier_{1};
-    int buffer_ = 0;
+    PipelineState<kBuffers> state_ = PipelineState<kBuffers>::for_consumer();
 };
 
 }  // namespace tmaasync
