@@ -87,7 +87,12 @@ def test_an_epilogue(dtype: str, is_column_major: bool) -> None:
     addend, bias = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((144, 72), 72))
     expected = 2 * (a.astype(np.float64) @ b.astype(np.float64)) * 0.5 + 3 * addend + bias
     out = np.asfortranarray(addend) if is_column_major else addend.copy()
-    given: dict[str, Any] = {"alpha": 2.0, "scale_a": 0.5, "beta": 3.0, "bias": bias.astype(np.float32)}
+    given: dict[str, Any] = {
+        "alpha": 2.0,
+        "scale_a": 0.5,
+        "beta": 3.0,
+        "bias": bias.astype(np.float32),
+    }
 
     ops.matmul(a, b, c=out, out=out, activation="relu", **given)
 
