@@ -181,6 +181,24 @@ def of_blackwell() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "cluster launch control of pairs", functools.partial(clc.visit, several, (8, 3, 2), 2)
 
 
+def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield matmuls of the chip with tensor memory: of one CTA, in pairs, with an epilogue."""
+    a, b, c = drawn(300, 136), drawn(136, 264), drawn(300, 264)
+    calls: dict[str, Callable[[], Any]] = {
+        "one CTA": lambda: ops.matmul(a[:100], b),
+        "pairs": lambda: ops.matmul(a, b),
+        "an epilogue": lambda: ops.matmul(a, b, c=c, out=c, beta=0.5, activation="gelu"),
+        "integers": lambda: ops.matmul(np.ones((150, 96), np.int8), np.ones((96, 72), np.int8)),
+    }
+    for name, call in calls.items():
+
+        def on_chip(call: Callable[[], Any] = call) -> None:
+            with emulate.chip("sm_100a"):
+                call()
+
+        yield f"matmul on tensor memory: {name}", on_chip
+
+
 def example(path: Path) -> None:
     before = sys.argv
     sys.argv = [str(path)]
@@ -201,6 +219,7 @@ def cases() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield from operations()
     yield from tests()
     yield from of_blackwell()
+    yield from on_tensor_memory()
     for path in sorted((ROOT / "examples").glob("*.py")):
         yield f"examples/{path.stem}", functools.partial(example, path)
     folders = ("cookbook", "tutorial", ".")
