@@ -47,7 +47,7 @@ ISSUE_TCGEN05 = re.compile(r"ptx/tcgen05_\w+\.cuh")
 WITH_TCGEN05 = [(10, 0), (10, 3)]
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9][0-9]_*.py"))
 STEPS_WITH_WGMMA = ("06", "07", "08")
-STEPS_WITH_TCGEN05 = ("10",)
+STEPS_WITH_TCGEN05 = ("10", "11")
 # For sm_120a too ptxas prints that other targets multicast faster.
 ADVICE = "'.multicast::cluster' modifier"
 

@@ -67,7 +67,7 @@ DEFECTS = (
         ("no barrier after the zeros", without("cluster.sync();", nth=1), RACE, "own[i] = 0",
          _NO_BARRIER),
         ("no barrier before the bins are read", without("cluster.sync();", nth=2), RACE,
-         "atomicAdd(theirs", _NO_BARRIER),
+         "atomicAdd(theirs", "an ordinary read of what another thread changes"),
     ),
     *_of(
         "reduction",

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tmaasync import ops
+from tmaasync import emulate, ops
 from tmaasync._source.paths import find_kernel, shipped_kernels
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel.observed import SeenKernel, observe
@@ -42,6 +42,11 @@ def kernels_of(file: str) -> tuple[SeenKernel, ...]:
 def _matmul(m: int, n: int, k: int, dtype: Any = _BF16, layout: str = "nt") -> None:
     a, b = _stored(m, k, layout[0], dtype), _stored(k, n, layout[1], dtype)
     ops.matmul(a, b)
+
+
+def _on_b200(call: Callable[[], None]) -> None:
+    with emulate.chip("sm_100a"):
+        call()
 
 
 def _matmul_over_grid() -> None:
@@ -160,15 +165,15 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "all_gather.cu": (_all_gather,),
         "all_gather_gemm.cu": (
             lambda: _all_gather_matmul(4096),
-            lambda: _all_gather_matmul(128),
+            lambda: _all_gather_matmul(600),
         ),
         "gemm_reduce_scatter.cu": (
             lambda: _matmul_reduce_scatter(4096),
-            lambda: _matmul_reduce_scatter(128),
+            lambda: _matmul_reduce_scatter(600),
         ),
         "gemm_all_reduce.cu": (
             lambda: _matmul_all_reduce(4096),
-            lambda: _matmul_all_reduce(128),
+            lambda: _matmul_all_reduce(600),
         ),
         "reduce_ranks.cu": (_reduce_ranks,),
         "ragged.cu": (_ragged,),
@@ -186,6 +191,12 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
             lambda: _matmul_with_epilogue(4096),
             lambda: _matmul_with_epilogue(16),
         ),
+        "gemm_tensor_memory.cu": (
+            lambda: _on_b200(lambda: _matmul(4096, 4096, 4096)),
+            lambda: _on_b200(lambda: _matmul(100, 4096, 4096, layout="nn")),
+            lambda: _on_b200(lambda: _matmul(4096, 4096, 4096, np.int8)),
+        ),
+        "gemm_tensor_memory_epilogue.cu": (lambda: _on_b200(lambda: _matmul_with_epilogue(4096)),),
         "grouped_gemm.cu": (_grouped_matmul,),
         "k_grouped_gemm.cu": (_k_grouped_matmul,),
         "scaled_gemm.cu": (_scaled_matmul,),
