@@ -36,8 +36,8 @@ class EmulatorBackend(HostBackend):
     gpu = None
 
     def __init__(self, chip: Chip) -> None:
+        super().__init__()
         self._chip = chip
-        self.kept = {}
         self.identity = None if chip is SM_90A else chip.arch
 
     def build(self, recipe: Recipe) -> Build:

@@ -19,7 +19,8 @@ from tmaasync._tile.argument import KernelArgument
 from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.pointer import PackedArgument, Pointer
 from tmaasync.emulate import EmulatedLaunch, Extent
-from tmaasync.emulate.chips import CHIPS, SM_90A, Chip
+from tmaasync.emulate.chips import Chip
+from tmaasync.emulate.chips.current import chip_named
 from tmaasync.emulate.chips.occupancy import max_resident_clusters
 from tmaasync.emulate.frontend.ptx import target_of
 from tmaasync.emulate.launch.queued import StreamQueue
@@ -43,7 +44,7 @@ from tmaasync.kernel.variables import Variable
 class EmulatedBuild:
     """A kernel on the emulator; grids run one by one, and only `emulate.devices` has streams."""
 
-    def __init__(self, recipe: Recipe, chip: Chip = SM_90A) -> None:
+    def __init__(self, recipe: Recipe, chip: Chip) -> None:
         """Store the recipe, without compiling; without an architecture of its own it has a chip.
 
         Raises:
@@ -126,14 +127,7 @@ def _chip_of(recipe: Recipe) -> Chip | None:
     named += [(f"options: {option}", arch) for option, arch in given]
     chip: Chip | None = None
     for argument, arch in named:
-        found = CHIPS.get(arch)
-        if found is None:
-            raise ArgumentError.broken(
-                argument,
-                f"{arch!r}",
-                f"the CPU back end emulates {', '.join(CHIPS)}",
-                f"Name one of these, or none for sm_90a, or pass arrays on a GPU that runs {arch}",
-            )
+        found = chip_named(argument, arch)
         if chip not in (None, found):
             rule = f"the kernel is for {chip.arch} too, and runs on one chip"
             raise ArgumentError.broken(argument, f"{arch!r}", rule, "Name one architecture")

@@ -7,7 +7,6 @@ from typing import Any
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._tile.tensor import TMATensorTile
 from tmaasync.kernel import Kernel, Launch
 from tmaasync.ops._allocation import (
     Allocator,
@@ -51,6 +50,7 @@ from tmaasync.ops._gemm.tiles import (
 from tmaasync.ops._gemm.tuned import tuned_config
 from tmaasync.ops._layouts import Layout, Operand
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
+from tmaasync.tile import TMATensorTile
 
 _NO_FACTORS = (1.0, 0.0)
 _CALLS = CallCache()

@@ -25,15 +25,28 @@ def chip(arch: str) -> Iterator[None]:
     Raises:
         ArgumentError: The emulator lacks this architecture.
     """
-    found = CHIPS.get(arch)
-    if found is None:
-        rule = f"the CPU back end emulates {', '.join(CHIPS)}"
-        raise ArgumentError.broken("arch", f"{arch!r}", rule, "Name one of these")
-    token = _CURRENT.set(found)
+    token = _CURRENT.set(chip_named("arch", arch))
     try:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def chip_named(argument: str, arch: str) -> Chip:
+    """Return the chip of an architecture; ``argument`` is what named it.
+
+    Raises:
+        ArgumentError: The emulator lacks this architecture.
+    """
+    found = CHIPS.get(arch)
+    if found is None:
+        raise ArgumentError.broken(
+            argument,
+            f"{arch!r}",
+            f"the CPU back end emulates {', '.join(CHIPS)}",
+            f"Name one of these, or none for sm_90a, or pass arrays on a GPU that runs {arch}",
+        )
+    return found
 
 
 def current_chip() -> Chip:
