@@ -8,7 +8,7 @@ when it builds the site.
 A figure in a sentence stands between ``<!-- figure: GPU SECTION /CASES/ WHAT -->`` and
 ``<!-- end -->``: the least to the greatest over the cases (or groups) whose name has the pattern in
 it. GPU and SECTION may have ``*``, for several. WHAT is ``speed over PEER, PEER`` (the fastest of
-them) or ``UNIT of CANDIDATE``, as in
+them), ``speed of CANDIDATE over PEER``, or ``UNIT of CANDIDATE``, as in
 ``<!-- figure: H200 copy /^window/ speed over cupy -->2.18 to 2.50<!-- end -->``.
 """
 
@@ -223,13 +223,13 @@ def _sentence_figure(found: re.Match[str], recorded: list[Recorded]) -> str:
 
 
 def _value(row: Row, what: str) -> float:
-    if not what.startswith("speed over "):
+    ratio = re.fullmatch(r"speed (?:of (.*) )?over (.*)", what)
+    if ratio is None:
         unit, candidate = what.split(" of ", 1)
         return float(row[unit][candidate])
     speeds = row[ratio_key(row)]
-    peers = what.removeprefix("speed over ").split(", ")
-    theirs = max(speeds[peer]["median"] for peer in peers)
-    return float(speeds[OURS]["median"] / theirs)
+    theirs = max(speeds[peer]["median"] for peer in ratio[2].split(", "))
+    return float(speeds[ratio[1] or OURS]["median"] / theirs)
 
 
 # --- a line for each operation ----------------------------------------------------------------

@@ -397,6 +397,7 @@ def test_a_figure_in_a_sentence_is_the_least_and_the_greatest_of_its_cases(tmp_p
     assert ">1.50 to 2.50<" in written("^window", "speed over cupy")
     assert ">0.90<" in written("^contiguous", "speed over cupy")
     assert ">4.20<" in written("^contiguous", "tb_per_s of tmaasync")
+    assert ">1.00<" in written("", "speed of cupy over cupy")
     with pytest.raises(ValueError, match="no result"):
         written("gather", "speed over cupy")
     with pytest.raises(ValueError, match="begins a line"):

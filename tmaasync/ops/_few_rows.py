@@ -4,9 +4,9 @@ A tile of the kernels that overlap both has rows of one rank only. If those are 
 all ranks load the other operand more often than a GEMM of all rows does. The speed of in turn over
 overlapped, on two H200s (benchmarks/bench_few_rows.py, 2026-11-29; more GPUs were not measured):
 
-* 64 rows of a rank: 1.05 to 2.2; 96 rows: 1.1 to 1.4;
-* 128 rows: all-gather 1.09 to 1.43, reduce-scatter 0.94 to 0.97, all-reduce 1.00 to 1.06;
-* 256 rows: 0.89, 0.99 and 1.01.
+* 64 rows of a rank: 1.11 to 2.11; 96 rows: 1.14 to 1.41;
+* 128 rows: all-gather 1.10 to 1.43, reduce-scatter 0.95 to 0.98, all-reduce 0.96 to 1.07;
+* 256 rows: 0.86, 0.95 and 0.96.
 """
 
 from __future__ import annotations
