@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,12 +74,18 @@ INSTRUCTIONS = {
     "cvt.rn.f16x2.e3m2x2 %r1, %h1;": BLACKWELL,
     "cvt.rz.satfinite.ue8m0x2.bf16x2 %h1, %r1;": BLACKWELL,
     "cvt.rs.f16x2.f32 %r1, %f1, %f2, %r3;": DATA_CENTER,
+    "cvt.rs.relu.satfinite.bf16x2.f32 %r1, %f1, %f2, %r3;": DATA_CENTER,
+    "cvt.rs.satfinite.e4m3x4.f32 %r1, {%f1, %f2, %f3, %f4}, %r3;": DATA_CENTER,
+    "cvt.rs.relu.satfinite.e2m1x4.f32 %h1, {%f1, %f2, %f3, %f4}, %r3;": DATA_CENTER,
     "cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f2;": ARCHS,
     "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r2}, [%r3];": BLACKWELL,
     "stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r3], {%r1};": BLACKWELL,
     "ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r1}, [%r3];": ARCHS,
     "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e2m1.f32"
     " {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, %f4};": ("sm_120a",),
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e2m1.f32"
+    " {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6, %r7, %r8}, {%f1, %f2, %f3, %f4},"
+    " %r1, 0x0;": ("sm_120a",),
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     " {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, %f4};": ARCHS,
 }
@@ -109,6 +118,22 @@ def test_each_chip_lacks_the_instructions_that_ptxas_refuses_for_it(instruction:
     for arch in ARCHS:
         reason = missing(CHIPS[arch], opcode, operands(instruction))
         assert (reason is None) == (arch in INSTRUCTIONS[instruction]), (arch, reason)
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")
+@pytest.mark.parametrize("arch", ARCHS)
+def test_ptxas_refuses_them_for_the_same_chips(arch: str, tmp_path: Path) -> None:
+    body = "\n".join(INSTRUCTIONS)
+    path = tmp_path / "k.ptx"
+    path.write_text(MODULE.format(version="9.0", arch=arch, instruction=body))
+    command = ["ptxas", f"-arch={arch}", str(path), "-o", str(tmp_path / "k.cubin")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+    first = MODULE.partition("{instruction}")[0].count("\n") + 1
+    refused = {int(line) - first for line in re.findall(r", line (\d+); error", ran.stderr)}
+
+    lacking = [arch not in archs for archs in INSTRUCTIONS.values()]
+    assert [index in refused for index in range(len(lacking))] == lacking, ran.stderr[:3000]
 
 
 ASM = 'extern "C" __global__ void k(int* x) {{\n    x[0] = 1;\n    asm volatile("{}");\n}}\n'

@@ -1,4 +1,4 @@
-"""cvt of floats of 4 and 6 bits and of scales, against ml_dtypes, and compiled by nvcc."""
+"""cvt of floats of 4 and 6 bits and of scales, against ml_dtypes, and with random bits."""
 
 from __future__ import annotations
 
@@ -185,3 +185,125 @@ def test_scales_become_bfloats() -> None:
     found, expected = words.view(np.uint16), values.view(np.uint16).copy()
     expected[scales == 255] = 0x7FFF
     assert found.tolist() == expected.tolist()
+
+
+# --- stochastic rounding --------------------------------------------------------------------------
+
+STOCHASTIC = """
+extern "C" __global__ void k(const float* floats, const unsigned* bits, unsigned* out, int what) {
+    const int t = blockIdx.x * 32 + threadIdx.x;
+BODIES
+}
+"""
+TYPES: dict[str, Any] = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    **DTYPES,
+}
+# Values of an instruction, random bits of each, distance of two results in the register.
+SHAPES = {"f16": (2, 13, 16), "bf16": (2, 16, 16), "e2m1": (4, 8, 4)}
+SATURATING = [f"cvt.rs{relu}.satfinite.{kind}" for relu in ("", ".relu") for kind in TYPES]
+ROUNDED = [*SATURATING, "cvt.rs.f16", "cvt.rs.relu.bf16", "cvt.rs.satfinite.relu.e5m2"]
+
+
+def shape_of(opcode: str) -> tuple[int, int, int]:
+    return SHAPES.get(opcode.rpartition(".")[2], (4, 8, 8))
+
+
+def stochastic_body(opcode: str) -> str:
+    count, _, distance = shape_of(opcode)
+    given = ", ".join(f"%{2 + i}" for i in range(count))
+    values = ", ".join(f'"f"(floats[{count} * t + {i}])' for i in range(count))
+    sources = given if count == 2 else f"{{{given}}}"
+    convert = f"{opcode}x{count}.f32 d, {sources}, %1;"
+    width = count * distance
+    widen = "mov.b32 %0, d;" if width == 32 else "cvt.u32.u16 %0, d;"
+    text = f"{{ .reg .b{width} d; {convert} {widen} }}"
+    return f'asm volatile("{text}" : "=r"(out[t]) : "r"(bits[t]), {values});'
+
+
+STOCHASTIC_TEXT = STOCHASTIC.replace("BODIES", chosen(map(stochastic_body, ROUNDED)))
+
+
+def positive(kind: str) -> npt.NDArray[np.float64]:
+    """Return the finite numbers from 0 on, ascending: their codes are 0, 1, ..."""
+    dtype = np.dtype(TYPES[kind])
+    bits = 16 if dtype.itemsize == 2 else 1 + sum(map(int, kind[1::2]))
+    codes = np.arange(2 ** (bits - 1)).astype(f"u{dtype.itemsize}")
+    with np.errstate(invalid="ignore"):
+        values = codes.view(dtype).astype(np.float64)
+    finite: npt.NDArray[np.float64] = values[np.isfinite(values)]
+    return finite
+
+
+def rounded_stochastically(opcode: str, value: float, random: int) -> int:
+    """Return the code of the neighbour that the random bits choose."""
+    kind = opcode.rpartition(".")[2]
+    numbers, (_, bits, _) = positive(kind), shape_of(opcode)
+    sign: int = 1 << int(numbers.size - 1).bit_length() if np.signbit(value) else 0
+    if ".relu" in opcode and not value > 0:
+        return 0
+    below = int(np.searchsorted(numbers, abs(value), side="right")) - 1
+    if below == numbers.size - 1:
+        # The next number would have the same distance as the last two.
+        step = numbers[-1] - numbers[-2]
+        is_over = abs(value) >= numbers[-1] + step
+    else:
+        step, is_over = numbers[below + 1] - numbers[below], False
+    part = 0.0 if np.isinf(value) or is_over else (abs(value) - numbers[below]) / step
+    code = below + bool(is_over or int(part * 2**bits) + random >= 2**bits)
+    return sign | min(code, numbers.size - ("satfinite" in opcode))
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("opcode", ROUNDED)
+def test_random_bits_choose_a_neighbour(opcode: str) -> None:
+    count, random_bits, distance = shape_of(opcode)
+    rng = np.random.default_rng(59)
+    numbers = positive(opcode.rpartition(".")[2])
+    threads = 2048
+    at = rng.integers(0, numbers.size - 1, (threads, count))
+    part = rng.integers(0, 2**10, at.shape) / 2**10
+    values = numbers[at] + part * (numbers[at + 1] - numbers[at])
+    values *= rng.choice([-1, 1], at.shape)
+    values[:2, :] = 1.25 * numbers[-1]
+    values[2:4, :] = -np.inf
+    with np.errstate(over="ignore"):
+        floats_ = values.astype(np.float32)
+    bits = rng.integers(0, 2**32, threads, np.uint64).astype(np.uint32)
+    bits[4:200:2], bits[5:200:2] = 0, 2**32 - 1
+    out = np.zeros(threads, np.uint32)
+
+    kernel = Kernel(STOCHASTIC_TEXT, "k", arch="sm_100a")
+    kernel(threads // 32, 32, (floats_, bits, out, ROUNDED.index(opcode)))
+
+    field = 32 // count
+    for thread, i in np.ndindex(threads, count):
+        shift = (count - 1 - i) * field
+        random = int(bits[thread]) >> shift & (2**random_bits - 1)
+        expected = rounded_stochastically(opcode, float(floats_[thread, i]), random)
+        found = int(out[thread]) >> (count - 1 - i) * distance & (2**distance - 1)
+        assert found == expected, (thread, i, floats_[thread, i], random)
+
+
+@pytest.mark.parametrize("kind", ["f16", "e2m1"])
+def test_the_mean_of_stochastic_rounding_is_the_value(kind: str) -> None:
+    """Every chance is the distance to the other neighbour, and NaN stays NaN or the largest."""
+    opcode = f"cvt.rs.satfinite.{kind}"
+    count, _, distance = shape_of(opcode)
+    threads = 4096
+    bits = np.random.default_rng(60).integers(0, 2**32, threads, np.uint64).astype(np.uint32)
+    value = np.float32(positive(kind)[2:4] @ (0.75, 0.25))
+    floats_, out = np.full((threads, count), value, np.float32), np.zeros(threads, np.uint32)
+    floats_[0] = np.nan
+
+    kernel = Kernel(STOCHASTIC_TEXT, "k", arch="sm_103a")
+    kernel(threads // 32, 32, (floats_, bits, out, ROUNDED.index(opcode)))
+
+    codes = out[1:, None] >> np.arange(count) * distance & (2**distance - 1)
+    means = (codes == 3).mean(0)
+    assert set(codes.ravel().tolist()) == {2, 3}
+    assert (np.abs(means - 0.25) < 0.05).all()
+    assert out[0] == (0x7FFF7FFF if kind == "f16" else 0x7777)

@@ -177,7 +177,7 @@ def element(
     if not terms and not old.value:
         return 0
     if is_of_warp and instruction.kind in ("mxf4", "mxf4nvf4"):
-        return encode(sum_of_warp(terms, old), instruction.d)
+        return encode(sum_of_warp(instruction, terms, old), instruction.d)
     return encode(finite_sum(instruction, terms, old), instruction.d)
 
 
@@ -262,10 +262,15 @@ def sum_of_e8m0(instruction: Instruction, terms: list[Term], old: Number) -> Fra
     return first + sum(kept)
 
 
-def sum_of_warp(terms: list[Term], old: Number) -> Fraction:
-    """MMA-Sim, arXiv 2511.10909: 35 bits below scale factors and D, every K = 16 summed exactly."""
+def sum_of_warp(instruction: Instruction, terms: list[Term], old: Number) -> Fraction:
+    """MMA-Sim, arXiv 2511.10909: 35 bits below scale factors and D, every K = 16 summed exactly.
+
+    Of sparse A 32, which has 16 elements: nobody has measured it.
+    """
     unit = max([*(term.scale for term in terms), *([old.exponent] if old.value else [])]) - 35
-    return cut(old.value, unit) + sum(cut(total(group), unit) for group in grouped(terms, 16))
+    return cut(old.value, unit) + sum(
+        cut(total(group), unit) for group in grouped(terms, 32 if instruction.is_sparse else 16)
+    )
 
 
 def integer_element(

@@ -1,23 +1,26 @@
-"""mma.sync with a kind (sm_120a) and m8n8k4: against the oracle, and accepted by ptxas."""
+"""mma.sync and mma.sp with a kind (sm_120a), and m8n8k4, against the oracle and by ptxas."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from emulate.tcgen05 import tcgen05_oracle as oracle
 from emulate.tcgen05.tcgen05_library import CODE_BITS, TYPE_CODES, Instruction, Scales
+from emulate.tcgen05.test_tcgen05_arithmetic import indices_of
 
-from tmaasync import CompileError, Kernel
+from tmaasync import CompileError, EmulatedFault, Kernel
 
 SMALL = tuple(TYPE_CODES["f8f6f4"])
 PAIRS = list(zip(SMALL, SMALL[1:] + SMALL[:1], strict=True))
 M, N, WARP = 16, 8, 32
-FORMS = [
+DENSE = [
     *(Instruction(kind="f8f6f4", a=a, b=b) for a, b in PAIRS),
     Instruction(kind="f8f6f4", a="e4m3", b="e2m1", d="f16"),
     *(Instruction(kind="mxf8f6f4", a=a, b=b, facts={"scale_vector": 1}) for a, b in PAIRS[:2]),
@@ -29,10 +32,14 @@ FORMS = [
         for vector, scales in ((2, Scales.UE8M0), (4, Scales.UE8M0), (4, Scales.UE4M3))
     ),
 ]
+SPARSE = [replace(form, facts={**form.facts, "is_sparse": 1}) for form in DENSE]
+FORMS = [*DENSE, *SPARSE]
 
 
 def name_of(form: Instruction) -> str:
-    return f"{form.kind}-{form.a}-{form.b}-{form.d}-{form.facts.get('scale_vector')}{form.scales}"
+    sparse = "sparse-" if form.is_sparse else ""
+    kind = f"{sparse}{form.kind}-{form.a}-{form.b}-{form.d}"
+    return f"{kind}-{form.facts.get('scale_vector')}{form.scales}"
 
 
 def ids_of(form: Instruction) -> tuple[int, int, int, int]:
@@ -47,6 +54,10 @@ def spelling(form: Instruction, *, is_late: bool) -> str:
         kind += f".block_scale.scale_vec::{form.facts['scale_vector']}X"
         types += f".{form.scales.name.lower()}"
     shape = f"m16n8k{form.k}"
+    if form.is_sparse and not is_late:
+        kind = kind.replace(f"::{form.kind}", f"::{form.kind}.sp::ordered_metadata")
+    elif form.is_sparse:
+        return f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col.{kind}.{types}"
     middle = f"{shape}.row.col.{kind}" if is_late else f"{kind}.{shape}.row.col"
     return f"mma.sync.aligned.{middle}.{types}"
 
@@ -55,14 +66,16 @@ def source_of(form: Instruction, *, is_late: bool = False) -> str:
     count = 2 if form.d == "f16" else 4
     sums = ", ".join(f"%{i}" for i in range(count))
     a = ", ".join(f"%{count + i}" for i in range(4))
-    b = ", ".join(f"%{count + 4 + i}" for i in range(2))
-    scales, inputs = "", ""
+    b = ", ".join(f"%{count + 4 + i}" for i in range(4 if form.is_sparse else 2))
+    metadata = f", %{count + 10}, 0x0" if form.is_sparse else ""
+    scales = ""
     if form.is_scaled:
         ids = ids_of(form)
         scales = (
-            f", {{%{count + 6}}}, {{{ids[0]}, {ids[1]}}}, {{%{count + 7}}}, {{{ids[2]}, {ids[3]}}}"
+            f", {{%{count + 8}}}, {{{ids[0]}, {ids[1]}}}, {{%{count + 9}}}, {{{ids[2]}, {ids[3]}}}"
         )
-        inputs = ', "r"(words[7 * 32]), "r"(words[6 * 32])'
+    operands = f"{{{sums}}}, {{{a}}}, {{{b}}}, {{{sums}}}{metadata}{scales}"
+    inputs = ", ".join(f'"r"(words[{32 * i}])' for i in (*range(8), 9, 8, 10))
     held = ", ".join(f'"+r"(d[{i}])' if form.d == "f16" else f'"+f"(d[{i}])' for i in range(count))
     kind = "unsigned" if form.d == "f16" else "float"
     return f"""
@@ -71,35 +84,87 @@ extern "C" __global__ void multiply({kind}* sums, const unsigned* all) {{
     {kind} d[{count}];
     for (int i = 0; i < {count}; ++i) d[i] = sums[threadIdx.x * {count} + i];
     asm volatile(
-        "{spelling(form, is_late=is_late)} {{{sums}}}, {{{a}}}, {{{b}}}, {{{sums}}}{scales};"
+        "{spelling(form, is_late=is_late)} {operands};"
         : {held}
-        : "r"(words[0]), "r"(words[32]), "r"(words[64]), "r"(words[96]), "r"(words[128]),
-          "r"(words[160]){inputs}
+        : {inputs}
     );
     for (int i = 0; i < {count}; ++i) sums[threadIdx.x * {count} + i] = d[i];
 }}
 """
 
 
-def codes_of(words: npt.NDArray[np.uint32], kind: str, k: int) -> npt.NDArray[np.int64]:
-    """Return the codes of a row of 8 words: containers of 8 bits, or packed (K = 64)."""
-    if k == 64:
-        return words[:, None] >> np.arange(0, 32, 4) & 15
+def codes_of(words: npt.NDArray[np.uint32], form: Instruction, kind: str) -> list[int]:
+    """Return the codes of a row: containers of 8 bits, or packed."""
+    if form.kind in ("mxf4", "mxf4nvf4"):
+        return list((words[:, None] >> np.arange(0, 32, 4) & 15).ravel().tolist())
     bytes_ = words[:, None] >> np.arange(0, 32, 8) & 255
-    if kind == "e2m1":
-        return bytes_ >> 2 & 15
-    return bytes_ & ((1 << CODE_BITS[kind]) - 1)
+    codes = bytes_ >> 2 & 15 if kind == "e2m1" else bytes_ & ((1 << CODE_BITS[kind]) - 1)
+    return list(codes.ravel().tolist())
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("form", FORMS, ids=name_of)
-def test_kinds(form: Instruction) -> None:
-    rng = np.random.default_rng(12)
-    words = rng.integers(0, 1 << 32, (8, WARP), dtype=np.uint32)  # a0 to a3, b0, b1, scales
+def metadata_of(indices: npt.NDArray[Any], form: Instruction) -> npt.NDArray[np.uint32]:
+    """Return the word of each lane: lane 4 q + j has half j / 2 of row q + 8 (j % 2)."""
+    pairs = form.kind in ("mxf4", "mxf4nvf4")
+    group = 8 if pairs else 4
+    chosen = indices[:, ::2] // 2 if pairs else indices  # [16 rows, two of each group]
+    two_bits = chosen.astype(np.uint64).reshape(M, form.k // group, 2) % 4
+    selectors = two_bits[..., 0] | two_bits[..., 1] << np.uint64(2)
+    halves = selectors.reshape(M, 2, 8) << np.arange(0, 32, 4, dtype=np.uint64)
+    words = halves.sum(-1).astype(np.uint32)  # [16 rows, half of K]
+    lane = np.arange(WARP)
+    found: npt.NDArray[np.uint32] = words[lane // 4 + 8 * (lane % 2), lane // 2 % 2]
+    return found
+
+
+def words_of(rng: np.random.Generator, form: Instruction) -> npt.NDArray[np.uint32]:
+    """Return a0 to a3, b0 to b3, the scales of B and of A, and the metadata, of each lane."""
+    words = rng.integers(0, 1 << 32, (11, WARP), dtype=np.uint32)
     if form.is_scaled:
         low, high = (40, 70) if form.scales == Scales.UE4M3 else (120, 134)
         scales = rng.integers(low, high, (2, WARP, 4), dtype=np.uint8).view("<u4")[..., 0]
-        words[6], words[7] = scales
+        words[8:10] = scales
+    return words
+
+
+def wanted_element(
+    form: Instruction,
+    words: npt.NDArray[np.uint32],
+    at: tuple[int, int],
+    before: int,
+    indices: npt.NDArray[Any] | None,
+) -> int:
+    (row, column), quad = at, at[0] % 8 * 4
+    half = row // 8
+    of_row = np.array([words[p * 2 + half, quad + t] for p in (0, 1) for t in range(4)])
+    parts = range(4 if form.is_sparse else 2)
+    of_column = np.array([words[4 + p, column * 4 + t] for p in parts for t in range(4)])
+    scales_a: list[int] = []
+    scales_b: list[int] = []
+    if vector := form.facts.get("scale_vector", 0):
+        byte_a, thread_a, byte_b, thread_b = ids_of(form)
+        word_a, word_b = words[9, quad + 2 * thread_a + half], words[8, column * 4 + thread_b]
+        scales_a = [int(word_a) >> 8 * (byte_a + j) & 255 for j in range(vector)]
+        scales_b = [int(word_b) >> 8 * (byte_b + j) & 255 for j in range(vector)]
+    return oracle.element(
+        form,
+        codes_of(of_row, form, form.a),
+        codes_of(of_column, form, form.b),
+        before,
+        a_scales=scales_a,
+        b_scales=scales_b,
+        indices=None if indices is None else indices[row].tolist(),
+        is_of_warp=True,
+    )
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("form", FORMS, ids=name_of)
+def test_kinds(form: Instruction) -> None:
+    rng = np.random.default_rng(12)
+    words = words_of(rng, form)
+    indices = indices_of(rng, form, M)
+    if indices is not None:
+        words[10] = metadata_of(indices, form)
     old = rng.standard_normal((WARP, 4)).astype(np.float32) * 50
     old[0] = (0.0, -0.0, 1e30, -1e-30)
     held = old.copy() if form.d == "f32" else old.clip(-100, 100).astype(np.float16).view(np.uint32)
@@ -107,28 +172,23 @@ def test_kinds(form: Instruction) -> None:
 
     Kernel(source_of(form), "multiply", arch="sm_120a")(1, WARP, (sums, words))
 
-    is_half = form.d == "f16"
-    before = held.view(np.uint16 if is_half else np.uint32)
+    before = held.view(np.uint16 if form.d == "f16" else np.uint32)
     after = sums.view(before.dtype)
-    vector = form.facts.get("scale_vector", 0)
     for lane, i in np.ndindex(WARP, 4):
-        row, column = lane // 4 + i // 2 * 8, lane % 4 * 2 + i % 2
-        quad, half = row % 8 * 4, row // 8
-        of_row = np.array([words[p * 2 + half, quad + t] for p in (0, 1) for t in range(4)])
-        of_column = np.array([words[4 + p, column * 4 + t] for p in (0, 1) for t in range(4)])
-        a = codes_of(of_row, form.a, form.k).ravel().tolist()
-        b = codes_of(of_column, form.b, form.k).ravel().tolist()
-        scales_a: list[int] = []
-        scales_b: list[int] = []
-        if vector:
-            byte_a, thread_a, byte_b, thread_b = ids_of(form)
-            word_a, word_b = words[7, quad + 2 * thread_a + half], words[6, column * 4 + thread_b]
-            scales_a = [int(word_a) >> 8 * (byte_a + j) & 255 for j in range(vector)]
-            scales_b = [int(word_b) >> 8 * (byte_b + j) & 255 for j in range(vector)]
-        wanted = oracle.element(
-            form, a, b, int(before[lane, i]), a_scales=scales_a, b_scales=scales_b, is_of_warp=True
-        )
+        at = (lane // 4 + i // 2 * 8, lane % 4 * 2 + i % 2)
+        wanted = wanted_element(form, words, at, int(before[lane, i]), indices)
         assert f"{after[lane, i]:#x}" == f"{wanted:#x}", (lane, i)
+
+
+def test_metadata_that_selects_an_element_twice_is_a_fault() -> None:
+    form = SPARSE[0]
+    words = words_of(np.random.default_rng(3), form)
+    words[10] = 0x44444444
+    words[10, 9] = 0x44454444
+    with pytest.raises(EmulatedFault, match=r"lane 9 has the sparse metadata of row 10, .* 0x5 is"):
+        Kernel(source_of(form), "multiply", arch="sm_120a")(
+            1, WARP, (np.zeros((WARP, 4), np.float32), words)
+        )
 
 
 # --- m8n8k4 ---------------------------------------------------------------------------------------
@@ -220,7 +280,8 @@ def test_ptxas_accepts_what_the_emulator_runs(tmp_path: Path) -> None:
         assert built.returncode == 0, built.stderr
 
 
-def test_other_chips_lack_the_kinds() -> None:
-    sums, words = np.zeros((WARP, 4), np.float32), np.zeros((8, WARP), np.uint32)
-    with pytest.raises(CompileError, match="sm_120a"):
-        Kernel(source_of(FORMS[0]), "multiply", arch="sm_100a")(1, WARP, (sums, words))
+@pytest.mark.parametrize("form", [DENSE[0], SPARSE[0]], ids=name_of)
+def test_other_chips_lack_the_kinds(form: Instruction) -> None:
+    sums, words = np.zeros((WARP, 4), np.float32), np.zeros((11, WARP), np.uint32)
+    with pytest.raises(CompileError, match=r"is of sm_120a, .* Use tcgen05 or mma\.sync"):
+        Kernel(source_of(form), "multiply", arch="sm_100a")(1, WARP, (sums, words))

@@ -57,7 +57,7 @@ _FAMILIES = (
     Family(r"tcgen05\.ld\.red\b", ("sm_103a",)),
     Family(r"tcgen05\b.*\.kind::i8\b", ("sm_100a",)),
     TCGEN05,
-    Family(r"mma\.sync\b.*\.kind::", ("sm_120a",)),
+    Family(r"mma\b.*\.kind::", ("sm_120a",)),
     CLUSTER_LAUNCH_CONTROL,
     TENSOR_COPIES,
     Family(

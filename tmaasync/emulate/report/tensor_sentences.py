@@ -34,6 +34,10 @@ TENSOR_SENTENCES = {
         "the sparse metadata of row {} has selector {}, and legal ones are {}. Copy the metadata "
         "to tensor memory before the MMA, in the layout of its kind"
     ),
+    "SparseMetadataOfLane": (
+        "lane {} has the sparse metadata of row {}, whose selector {} is none of {}. In quad q, "
+        "lanes 0 and 2 have row q, lanes 1 and 3 row q + 8, and lanes 2 and 3 the upper half of K"
+    ),
     "InstructionTransposed": (
         "the instruction descriptor {} transposes A, which is in tensor memory and has K along the "
         "columns. Clear bit 15"

@@ -450,8 +450,9 @@ struct WarpMma {
     uint32_t instruction;  // types as in tcgen05's instruction descriptor
     uint32_t scale_vector;
     uint32_t a[4];
-    uint32_t b[2];
-    uint32_t sums[4];  // of D; two halves in one
+    uint32_t b[4];      // of dense A two
+    uint32_t metadata;  // of sparse A: four bits for each group along K, the first in the lowest
+    uint32_t sums[4];   // of D; two halves in one
     uint32_t a_scales;
     uint32_t b_scales;
     // The byte of the scale factors, and the lane of a quad that has them.

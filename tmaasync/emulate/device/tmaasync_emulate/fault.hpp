@@ -210,6 +210,7 @@ enum class FaultKind : uint32_t {
     kInstructionSparsity,
     kInstructionSelector,
     kSparseMetadata,
+    kSparseMetadataOfLane,
     kInstructionTransposed,
     kInstructionNegated,
     kInstructionDepth,

@@ -27,7 +27,7 @@ _KINDS = (
     r"mbarrier::complete_tx::bytes|bulk_group",
     r"multicast::cluster",
     r"cta_group::[12]",
-    r"approx|full|rn|rz|rm|rp|rna|rni|rzi|rmi|rpi",
+    r"approx|full|rn|rz|rm|rp|rs|rna|rni|rzi|rmi|rpi",
     r"ftz",
     r"sat",
     r"satfinite",
@@ -40,7 +40,7 @@ _KINDS = (
     r"cp_mask",
     r"L2::\d+B",
     r"v[248]",
-    rf"{TYPES['ANY']}|\w+x2|tf32|pred",
+    rf"{TYPES['ANY']}|\w+x[24]|tf32|pred",
 )
 _RANKS = tuple(re.compile(kind) for kind in _KINDS)
 # The words before the modifiers. In some instructions they look like modifiers.

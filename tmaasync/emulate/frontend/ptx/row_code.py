@@ -20,15 +20,13 @@ _PLAIN = ("std", "static_cast", "void", "float", "double", "unsigned")
 _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 _NARROW = {
     "f16": "HalfBits",
-    "f16x2": "HalfBits",
     "bf16": "BfloatBits",
-    "bf16x2": "BfloatBits",
-    "e4m3x2": "E4M3Bits",
-    "e5m2x2": "E5M2Bits",
-    "e2m1x2": "E2M1Bits",
-    "e2m3x2": "E2M3Bits",
-    "e3m2x2": "E3M2Bits",
-    "ue8m0x2": "E8M0Bits",
+    "e4m3": "E4M3Bits",
+    "e5m2": "E5M2Bits",
+    "e2m1": "E2M1Bits",
+    "e2m3": "E2M3Bits",
+    "e3m2": "E3M2Bits",
+    "ue8m0": "E8M0Bits",
 }
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _OPERATORS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -68,7 +66,7 @@ def _captured(name: str, captures: Mapping[str, str]) -> str:
         "element": lambda: f"::tmaasync::ptx::ElementType::k{_ELEMENTS.get(text, text.title())}",
         "group": lambda: text or "1",
         "columns": lambda: f"{_RUN}BoxMode::kIm2col{text.replace('::', '').upper()}",
-        "narrow": lambda: f"{PTX}{_NARROW[text]}",
+        "narrow": lambda: f"{PTX}{_NARROW[text.partition('x')[0]]}",
         "operator": lambda: _OPERATORS[_UNSIGNED.get(text, text)],
         "wide": lambda: cpp_type(_WIDE[captures["t"]]),
         "t": lambda: cpp_type(text),

@@ -175,8 +175,8 @@ uint32_t sum_of_e8m0(const GroupSum& terms) {
     return rounded(sum, unit);
 }
 
-// mma.sync of sm_120: every K = 16 is summed exactly, and cut 35 bits below the greatest exponent
-// of scale factors and D's old value (MMA-Sim, arXiv 2511.10909).
+// mma.sync of sm_120: every K = 16 (of sparse A 32) is summed exactly, and cut 35 bits below the
+// greatest exponent of scale factors and D's old value (MMA-Sim, arXiv 2511.10909).
 uint32_t sum_of_warp(const GroupSum& terms) {
     const Old& old = terms.old;
     const int32_t unit = std::max(terms.greatest_scale, old.exponent) - kScaleBits;
@@ -194,7 +194,8 @@ public:
         per_scale_ = at_.k / at_.scales() / kFinest;
         // Exact sums: K = 16 with scale factors of e8m0 (32 if A is sparse, by analogy); K = 4 with
         // e4m3.
-        together_ = mma.is_of_warp ? 4 : at_.has_e8m0_scales ? (at_.is_sparse ? 8 : 4) : 1;
+        const bool is_long = mma.is_of_warp || at_.has_e8m0_scales;
+        together_ = !is_long ? 1 : at_.is_sparse ? 8 : 4;
     }
 
     uint32_t element(const GroupBlock& block, uint32_t i, uint32_t column, uint32_t word) const {

@@ -105,6 +105,9 @@ uint64_t row_metadata(Tcgen05Kind kind, uint32_t row, Read read) {
     return (read(lane, 0) >> shift & 0xffff) | (read(lane + 8, 0) >> shift & 0xffff) << 16;
 }
 
+// Legal selectors of two of four, as messages list them.
+constexpr const char* kSelectors = "4, 6, 8, 9, c, d, e";
+
 // Writes where along K each stored element of a row is. Returns 0, or the first illegal
 // selector and bit 4.
 // One of two elements of tf32, two of four, and of packed elements two pairs of four.

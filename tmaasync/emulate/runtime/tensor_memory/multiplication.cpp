@@ -12,7 +12,7 @@ namespace tmaasync_emulate {
 static constexpr const char* kMma = "tcgen05.mma";
 static constexpr const char *kScalesOfA = "scale-A", *kScalesOfB = "scale-B";
 static constexpr const char* kMetadata = "sp-meta";
-static constexpr const char *kSelectors = "4, 6, 8, 9, c, d, e", *kSelectorsOfTf32 = "4, e";
+static constexpr const char* kSelectorsOfTf32 = "4, e";
 
 static Tcgen05Form form_of(const Tcgen05Mma& mma) {
     Tcgen05Form form{mma.kind};

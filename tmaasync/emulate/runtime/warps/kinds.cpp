@@ -1,5 +1,7 @@
 // mma.sync with a kind (sm_120a): the arithmetic of tcgen05.mma on registers of a warp.
 #include "schedule/caller.hpp"
+#include "schedule/faults.hpp"
+#include "tensor_cores/tcgen05_layouts.hpp"
 #include "tensor_cores/tcgen05_multiply.hpp"
 #include "warps/lanes.hpp"
 
@@ -23,12 +25,30 @@ void gather_row(Meeting& meeting, uint32_t row, OperandCodes& to) {
     to.gather_lane(row, words);
 }
 
-void gather_column(Meeting& meeting, uint32_t column, OperandCodes& to) {
-    uint32_t words[kWordsOfRow];
-    for (uint32_t i = 0; i < kWordsOfRow; ++i) {
+void gather_column(Meeting& meeting, uint32_t column, bool is_sparse, OperandCodes& to) {
+    uint32_t words[2 * kWordsOfRow];
+    for (uint32_t i = 0; i < (is_sparse ? 2 : 1) * kWordsOfRow; ++i) {
         words[i] = mma_of(meeting, column * 4 + i % 4).b[i / 4];
     }
     to.gather_lane(column, words);
+}
+
+// CUTLASS, mma_traits_sm120_sparse: lane 4 q + j has half j / 2 of the metadata of row q + 8 (j %
+// 2).
+void gather_metadata(Meeting& meeting, Tcgen05Multiplication& to) {
+    for (uint32_t row = 0; row < 16; ++row) {
+        const uint32_t lane = row % 8 * 4 + row / 8;
+        const uint64_t low = mma_of(meeting, lane).metadata;
+        const uint64_t high = mma_of(meeting, lane + 2).metadata;
+        const uint32_t broken =
+            decode_metadata(to.instruction(), low | high << 32, to.indices[row]);
+        if (!broken) continue;
+        report_fault(
+            *meeting.fibers[lane],
+            {FaultKind::kSparseMetadataOfLane, lane, row, hexadecimal(broken & 15), kSelectors}
+        );
+        return;
+    }
 }
 
 // CUTLASS, mma_traits_sm120: the scale factors of rows 0 to 7 are in the first lane of the pair,
@@ -74,8 +94,9 @@ void multiply_lanes(Meeting& meeting) {
     multiplication.is_of_warp = true;
     for (uint32_t row = 0; row < 16; ++row) gather_row(meeting, row, multiplication.a);
     for (uint32_t column = 0; column < 8; ++column) {
-        gather_column(meeting, column, multiplication.b);
+        gather_column(meeting, column, instruction.is_sparse, multiplication.b);
     }
+    if (instruction.is_sparse) gather_metadata(meeting, multiplication);
     if (instruction.form.is_block_scaled()) gather_scales(meeting, first, multiplication);
     multiplication.decode();
 

@@ -25,8 +25,9 @@ struct NarrowFloat {
                                                                   : kSign - 1;
     static constexpr std::uint32_t kNan = kSign - 1;  // without NaN, the largest number
 
-    // The bits of a value, rounded once.
-    static std::uint32_t of(double value, Round round, bool saturates) {
+    // The bits of a value, rounded once. Stochastic rounding (kRs) adds a random part of a unit
+    // below 1 and rounds towards zero.
+    static std::uint32_t of(double value, Round round, bool saturates, double random = 0) {
         const std::uint32_t sign = std::signbit(value) ? kSign : 0;
         if (value != value) return kNan;
         const double size = std::fabs(value);
@@ -41,6 +42,7 @@ struct NarrowFloat {
         const bool is_negative = sign != 0;
         bool up = rest > 0.5 || (rest == 0.5 && std::fmod(whole, 2) == 1);
         if (round == Round::kRz) up = false;
+        if (round == Round::kRs) up = rest + random >= 1;
         if (round == Round::kRna) up = rest >= 0.5;
         if (round == Round::kRm) up = is_negative && rest > 0;
         if (round == Round::kRp) up = !is_negative && rest > 0;
@@ -102,10 +104,13 @@ struct E8M0Bits {
     }
 };
 
+template <bool kRelu>
+double positive_part(double value) {
+    return kRelu && !(value > 0) && value == value ? 0 : value;
+}
 template <typename Narrow, Round kRound, bool kRelu, bool kSaturates>
 std::uint32_t narrow_bits(double value) {
-    if (kRelu && !(value > 0) && value == value) value = 0;
-    return Narrow::of(value, kRound, kSaturates);
+    return Narrow::of(positive_part<kRelu>(value), kRound, kSaturates);
 }
 
 // cvt.d.f32 with two operands: the first operand becomes the upper half.
@@ -114,6 +119,25 @@ std::uint32_t packed(float high, float low) {
     constexpr int kBits = Narrow::kPackedBits;
     return narrow_bits<Narrow, kRound, kRelu, kSaturates>(high) << kBits |
            narrow_bits<Narrow, kRound, kRelu, kSaturates>(low);
+}
+// cvt.rs: each value has its own random bits, those of the first operand uppermost. Two values have
+// 16 bits each, of which f16 takes 13, and four values 8 each.
+template <typename Narrow, bool kRelu, bool kSaturates, typename... Values>
+std::uint32_t packed_stochastically(std::uint32_t bits, Values... values) {
+    constexpr int kField = 32 / sizeof...(Values);
+    constexpr int kRandom = std::is_same_v<Narrow, HalfBits> ? 13 : kField;
+    std::uint32_t words = 0;
+    int shift = 32;
+    const auto append = [&](float value) {
+        shift -= kField;
+        const double random = bits >> shift & ((1u << kRandom) - 1);
+        words = words << Narrow::kPackedBits | Narrow::of(
+                                                   positive_part<kRelu>(value), Round::kRs,
+                                                   kSaturates, std::ldexp(random, -kRandom)
+                                               );
+    };
+    (append(values), ...);
+    return words;
 }
 template <typename Narrow, bool kRelu>
 std::uint32_t packed_halves(Pair<F16> halves) {

@@ -15,7 +15,7 @@ constexpr bool kIsPair<Pair<T>> = true;
 template <typename T>
 concept Single = !kIsPair<T>;
 
-enum class Round { kNone, kRn, kRz, kRm, kRp, kRni, kRzi, kRmi, kRpi, kRna };
+enum class Round { kNone, kRn, kRz, kRm, kRp, kRni, kRzi, kRmi, kRpi, kRna, kRs };
 
 template <Round kRound>
 constexpr int kMode = kRound == Round::kRz || kRound == Round::kRzi   ? FE_TOWARDZERO

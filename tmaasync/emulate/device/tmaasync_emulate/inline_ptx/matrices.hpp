@@ -249,21 +249,34 @@ inline ScaleOperands scale_operands(
     return {{a, b}, {a_byte, a_thread, b_byte, b_thread}};
 }
 
-template <Tcgen05Kind kKind, int kScaleVector, int kSums>
+template <int kSelector>
+std::uint32_t sparse_metadata(std::uint32_t word) {
+    static_assert(
+        kSelector == 0, "the sparsity selector of mma with a kind is 0: all lanes have metadata"
+    );
+    return word;
+}
+
+// Sparse A leaves out half of K, of which B has twice as much.
+template <Tcgen05Kind kKind, int kScaleVector, int kSums, int kB>
 TMAASYNC_EMULATE_INLINE void multiply_kind(
     std::uint32_t instruction,
     std::uint32_t (&d)[kSums],
     const std::uint32_t (&a)[4],
-    const std::uint32_t (&b)[2],
+    const std::uint32_t (&b)[kB],
     const std::uint32_t (&c)[kSums],
-    const ScaleOperands& scales = {}
+    const ScaleOperands& scales = {},
+    std::uint32_t metadata = 0
 ) {
+    static_assert(kB == 2 || kB == 4, "B has two registers, with sparse A four");
+    constexpr std::uint32_t kSparse = kB == 4 ? 1 << 2 : 0;
     WarpMma mma{
         .kind = kKind,
-        .instruction = instruction,
+        .instruction = instruction | kSparse,
         .scale_vector = kScaleVector,
         .a = {a[0], a[1], a[2], a[3]},
-        .b = {b[0], b[1]},
+        .b = {b[0], b[1], b[kB - 2], b[kB - 1]},
+        .metadata = metadata,
         .sums = {},
         .a_scales = scales.words[0],
         .b_scales = scales.words[1],

@@ -10,6 +10,7 @@ _WHOLE_ROUND = "rni|rzi|rmi|rpi"
 _NUMBER = "u8|s8|u16|s16|u32|s32|u64|s64|f16|bf16|f32|f64"
 _NARROW = "narrow_bits<<narrow>, <round>, <is_relu>, <is_satfinite>>"
 _PACKED = "packed<<narrow>, <round>, <is_relu>, <is_satfinite>>"
+_STOCHASTIC = "packed_stochastically<<narrow>, <is_relu>, <is_satfinite>>"
 
 # Floats of 4 and 6 bits, and the register of two: each of 6 bits is in a byte.
 _SMALL = (("e2m1x2", "b8"), ("e2m3x2|e3m2x2", "b16"))
@@ -18,6 +19,19 @@ ROWS = (
     Row("mov.pred", "d = pred, a : pred", "a"),
     Row("mov.<t:$ANY>", "d = <t>, a : <t>", "a"),
     # --- narrow floats ---
+    Row(
+        "cvt.rs{<is_satfinite:.satfinite>}{<is_relu:.relu>}.<narrow:f16x2|bf16x2>.f32",
+        "d = b32, a : f32, b : f32, r : b32",
+        f"{_STOCHASTIC}(r, a, b)",
+    ),
+    *(
+        Row(
+            f"cvt.rs.<is_satfinite:satfinite>{{<is_relu:.relu>}}.<narrow:{kinds}>.f32",
+            f"d = {register}, a* : f32, r : b32",
+            f"{_STOCHASTIC}(r, a)",
+        )
+        for kinds, register in (("e4m3x4|e5m2x4|e2m3x4|e3m2x4", "b32"), ("e2m1x4", "b16"))
+    ),
     Row(
         "cvt.<round:rn|rz>{<is_relu:.relu>}{<is_satfinite:.satfinite>}.<narrow:f16x2|bf16x2>.f32",
         "d = b32, a : f32, b : f32",

@@ -75,44 +75,71 @@ def _mma(pairs: tuple[tuple[str, str], ...], depths: tuple[int, ...], total: str
             )
 
 
-def _with_kind(kind: str, shape: str, middle: str) -> str:
+def _with_kind(kind: str, more: str, shape: str, middle: str) -> str:
     """Return the pattern of mma.sync, whose kind stands before or after the shape."""
-    return f"mma.sync.aligned(.{kind}.{shape}.row.col|.{shape}.row.col.{kind}).{middle}"
+    both = (f".{kind}{more}.{shape}.row.col", f".{shape}.row.col.{kind}{more}")
+    return f"mma.sync.aligned({both[0]}|{both[1]}).{middle}"
+
+
+def _sparse(kind: str, more: str, shape: str, middle: str) -> str:
+    """Return the pattern of the sparse form, which is a word of its own in one of two places."""
+    word = ".sp::ordered_metadata"
+    both = (f".{kind}{more}.{shape}.row.col", f".{shape}.row.col.{kind}{more}")
+    late = (f".{kind}{word}{more}.{shape}.row.col", f".{shape}.row.col.{kind}{word}{more}")
+    start = f"{word}.sync.aligned({both[0]}|{both[1]})|.sync.aligned({late[0]}|{late[1]})"
+    return f"mma({start}).{middle}"
 
 
 _SMALL = "e4m3|e5m2|e2m3|e3m2|e2m1"
 _KIND = "::tmaasync_emulate::Tcgen05Kind::k"
 _CODES = "SmallFloatCode::<a>, SmallFloatCode::<b>"
-_SCALED = "&d* : b32, a* : b32, b* : b32, c* : b32, m* : b32, p* : b16, q* : b32, r* : b16"
+_OPERANDS = "&d* : b32, a* : b32, b* : b32, c* : b32"
+_METADATA = ", e* : b32, f : imm"
+_SCALES = ", m* : b32, p* : b16, q* : b32, r* : b16"
+_MULTIPLY_KIND = (
+    "{ const ::std::uint32_t left[] = {a}, right[] = {b}, before[] = {c}; "
+    "::std::uint32_t after[%d]; "
+    "multiply_kind<%s, %s>(kind_types(%s, %d), after, left, right, before, %s, %s); "
+    "spread(after, d); }"
+)
+
+
+_SMALL_TYPES, _PACKED_TYPES = f"f32.<a:{_SMALL}>.<b:{_SMALL}>.f32", "f32.e2m1.e2m1.f32"
+_SCALED_KINDS = (
+    ("mxf8f6f4", "{.scale_vec::1X}", 32, _SMALL_TYPES, "ue8m0"),
+    ("mxf4", "{.scale_vec::2X}", 64, _PACKED_TYPES, "ue8m0"),
+    ("mxf4nvf4", ".scale_vec::2X", 64, _PACKED_TYPES, "ue8m0"),
+    ("mxf4nvf4", ".scale_vec::4X", 64, _PACKED_TYPES, "ue8m0"),
+    ("mxf4nvf4", ".scale_vec::4X", 64, _PACKED_TYPES, "ue4m3"),
+)
 
 
 def _mma_kinds() -> Iterator[Row]:
-    for total, count in (("f32", 4), ("f16", 2)):
-        call = f"multiply_kind<{_KIND}F8F6F4, 0>(kind_types({_CODES}, {(count == 4) << 4}), after"
-        yield Row(
-            _with_kind("kind::f8f6f4", "m16n8k32", f"{total}.<a:{_SMALL}>.<b:{_SMALL}>.{total}"),
-            "&d* : b32, a* : b32, b* : b32, c* : b32",
-            _MULTIPLY.replace("%s(after", call) % count,
-        )
-    small, packed = f"f32.<a:{_SMALL}>.<b:{_SMALL}>.f32", "f32.e2m1.e2m1.f32"
-    for kind, vector, shape, types, scale in (
-        ("mxf8f6f4", "{.scale_vec::1X}", "m16n8k32", small, "ue8m0"),
-        ("mxf4", "{.scale_vec::2X}", "m16n8k64", packed, "ue8m0"),
-        ("mxf4nvf4", ".scale_vec::2X", "m16n8k64", packed, "ue8m0"),
-        ("mxf4nvf4", ".scale_vec::4X", "m16n8k64", packed, "ue8m0"),
-        ("mxf4nvf4", ".scale_vec::4X", "m16n8k64", packed, "ue4m3"),
-    ):
-        codes = _CODES if types == small else "1, 1"
-        bits = 1 << 23 if scale == "ue8m0" else 0
-        scales = next(digit for digit in vector if digit.isdigit())
-        yield Row(
-            _with_kind(f"kind::{kind}.block_scale{vector}", shape, f"{types}.{scale}"),
-            _SCALED,
-            "{ const ::std::uint32_t left[] = {a}, right[] = {b}, before[] = {c}; "
-            "::std::uint32_t after[4]; "
-            f"multiply_kind<{_KIND}{kind.upper()}, {scales}>(kind_types({codes}, {bits}), after, "
-            "left, right, before, scale_operands(m, q, p, r)); spread(after, d); }",
-        )
+    for is_sparse in (False, True):
+        pattern = _sparse if is_sparse else _with_kind
+        operands = _OPERANDS + _METADATA * is_sparse
+        metadata = "sparse_metadata<f>(e)" if is_sparse else "0"
+        factor = 2 if is_sparse else 1
+        for total, count in (("f32", 4), ("f16", 2)):
+            middle = f"{total}.<a:{_SMALL}>.<b:{_SMALL}>.{total}"
+            bits = (count == 4) << 4
+            yield Row(
+                pattern("kind::f8f6f4", "", f"m16n8k{32 * factor}", middle),
+                operands,
+                _MULTIPLY_KIND % (count, f"{_KIND}F8F6F4", 0, _CODES, bits, "{}", metadata),
+            )
+        for kind, vector, depth, types, scale in _SCALED_KINDS:
+            codes = _CODES if types == _SMALL_TYPES else "1, 1"
+            bits = 1 << 23 if scale == "ue8m0" else 0
+            scales = next(digit for digit in vector if digit.isdigit())
+            form = (f"kind::{kind}", f".block_scale{vector}", f"m16n8k{depth * factor}")
+            given = "scale_operands(m, q, p, r)"
+            yield Row(
+                pattern(*form, f"{types}.{scale}"),
+                operands + _SCALES,
+                _MULTIPLY_KIND
+                % (4, f"{_KIND}{kind.upper()}", scales, codes, bits, given, metadata),
+            )
 
 
 def _mma_quads() -> Iterator[Row]:
