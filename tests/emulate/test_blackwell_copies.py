@@ -246,3 +246,19 @@ def test_a_byte_mask_chooses_the_bytes_that_a_store_writes(mask: int) -> None:
 
 
 # --- compilers ------------------------------------------------------------------------------------
+
+
+# --- edits of maps --------------------------------------------------------------------------------
+
+EDIT = """
+extern "C" __global__ void edit(unsigned long long map) {
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 4;" :: "l"(map));
+}
+"""
+
+
+def test_a_swizzle_of_96_bytes_is_refused_with_what_to_use() -> None:
+    map_ = np.zeros(192, np.uint8)
+    aligned = map_.ctypes.data + -map_.ctypes.data % 64
+    with pytest.raises(EmulatedFault, match=r"96 bytes.* sm_103a alone.* Use 1, 2 or 3"):
+        Kernel(EDIT, "edit", arch="sm_103a")(1, 1, (np.uint64(aligned),))

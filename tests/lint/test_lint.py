@@ -20,7 +20,7 @@ from tmaasync._source.paths import shipped_kernels
 from tmaasync.cli import app
 from tmaasync.cli._shipped_kernels import kernels_of
 from tmaasync.kernel.source import arch_for, source_of
-from tmaasync.lint import RULES, Finding, check, compiler
+from tmaasync.lint import RULES, Finding, check, compiler, tensor_memory
 from tmaasync.ops._flash.config import TileConfig as FlashConfig
 from tmaasync.ops._gemm.config import TileConfig
 
@@ -33,7 +33,8 @@ TUTORIAL = sorted((REPOSITORY / "examples").glob("[0-9][0-9]_*.py"))
 
 def findings(file: str) -> list[Finding]:
     source = source_of(HERE / file)
-    return check(source, arch_for(source, (9, 0)))
+    chip = (10, 0) if file == "tensor_memory.cu" else (9, 0)
+    return check(source, arch_for(source, chip))
 
 
 def line_of(finding: Finding) -> str:
@@ -55,6 +56,11 @@ PLANTED = {
     "local_memory.cu": [
         (compiler.SPILL, "spilled", 'extern "C" __global__ void __launch_bounds__'),
         (compiler.ARRAY, "indexed", "for (int i = 0; i < 16; ++i) values[i] = p[i]"),
+    ],
+    "tensor_memory.cu": [
+        (tensor_memory.UNFINISHED, "leaks", "if (threadIdx.x < 32) ptx::tcgen05_alloc"),
+        (tensor_memory.UNFINISHED, "leaks", "ptx::tcgen05_st"),
+        (tensor_memory.UNFINISHED, "leaks", "ptx::tcgen05_ld"),
     ],
 }
 

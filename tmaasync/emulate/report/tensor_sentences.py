@@ -209,4 +209,8 @@ TENSOR_SENTENCES = {
         "Write it first: by tcgen05.mma, whose first one of a tile has enable-input-d false, by "
         "tcgen05.st or by tcgen05.cp"
     ),
+    "MapSwizzle96": (
+        "tensormap.replace sets swizzle_mode to 4, 96 bytes: ptxas takes it for sm_103a alone, and "
+        "neither CUDA's encoder nor the emulator has this swizzle. Use 1, 2 or 3: 32, 64 or 128"
+    ),
 }

@@ -260,6 +260,7 @@ enum class FaultKind : uint32_t {
     kTensorWholeLanes,
     kTensorLaneOwner,
     kUnwrittenTensor,
+    kMapSwizzle96,
     // the end of a CTA
     kEndsInPush,
     kEndsInThreadCopies,

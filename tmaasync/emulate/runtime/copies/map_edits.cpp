@@ -83,6 +83,7 @@ static void replace_interleave(void* map, uint64_t layout) {
 
 // Measured: the word with the swizzle's period in bytes stays unchanged.
 static void replace_swizzle(void* map, uint64_t mode) {
+    if (mode == 4) detail::fault(FaultKind::kMapSwizzle96);
     detail::check_field("swizzle_mode", mode, 0, 3);
     set_map_bits(map, 77, 2, mode);
 }

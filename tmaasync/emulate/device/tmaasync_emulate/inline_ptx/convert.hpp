@@ -120,7 +120,7 @@ std::uint32_t packed(float high, float low) {
     return narrow_bits<Narrow, kRound, kRelu, kSaturates>(high) << kBits |
            narrow_bits<Narrow, kRound, kRelu, kSaturates>(low);
 }
-// cvt.rs: each value has its own random bits, those of the first operand uppermost. Two values have
+// cvt.rs: each value has its own random bits, the first operand the uppermost. Two values have
 // 16 bits each, of which f16 takes 13, and four values 8 each.
 template <typename Narrow, bool kRelu, bool kSaturates, typename... Values>
 std::uint32_t packed_stochastically(std::uint32_t bits, Values... values) {
