@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tmaasync.lint.finding import Finding
-from tmaasync.lint.ptx import Function
+from tmaasync.lint.ptx import Function, Instruction
 
 UNFINISHED = "tcgen05-unfinished"
 
-# PTX ISA, "tcgen05 Memory Consistency Model" and "Tensor Memory Allocation": an instruction, the one
-# that some thread must execute after it, what is wrong without, and the remedy.
+# An instruction, the one that some thread must execute after it, what is wrong without, and the
+# remedy: PTX ISA, "tcgen05 Memory Consistency Model" and "Tensor Memory Allocation".
 _PAIRS = (
     (
         "tcgen05.alloc",
@@ -44,11 +44,11 @@ def unfinished(function: Function) -> Iterator[Finding]:
     if function.calls:  # the counterpart may be in the function that it calls
         return
     for first, then, reason, remedy in _PAIRS:
-        found = function.find(lambda one, name=first: _is(one.opcode, name))
-        if found and not function.find(lambda one, name=then: _is(one.opcode, name)):
+        found = _of(function, first)
+        if found and not _of(function, then):
             reason_text = f"the kernel has {first} and no {then}: {reason}."
             yield Finding(UNFINISHED, function.name, found[0].location, reason_text, remedy)
 
 
-def _is(opcode: str, name: str) -> bool:
-    return opcode == name or opcode.startswith(f"{name}.")
+def _of(function: Function, name: str) -> list[Instruction]:
+    return function.find(lambda one: one.opcode == name or one.opcode.startswith(f"{name}."))
