@@ -23,7 +23,7 @@ from tmaasync._source.compile import Source, run_nvrtc
 
 COOKBOOK = Path(__file__).parents[2] / "docs" / "cookbook"
 PAGES = [*COOKBOOK.glob("*.md"), *COOKBOOK.parent.glob("from_*.md")]
-WITH_KERNELS = sorted(path for path in PAGES if "__global__" in path.read_text())
+WITH_KERNELS = sorted(path for path in PAGES if "Kernel(" in path.read_text())
 
 
 class _LaunchedError(Exception):

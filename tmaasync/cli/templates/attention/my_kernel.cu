@@ -9,8 +9,10 @@ using namespace tmaasync;
 // Changes a score before the softmax: write your own. Return masked_score() for a key that the
 // query does not see.
 struct Score {
+    static constexpr bool kIsCausal = true;  // blocks of later keys are not loaded
+    using Parameter = float;
     float scale;
-    const float* slopes;  // of the heads
+    const Parameter* slopes;  // of the heads
 
     __device__ float operator()(float s, int head, int query, int key) const {
         return key > query ? masked_score() : s * scale + slopes[head] * (key - query);
@@ -21,8 +23,7 @@ constexpr int kRows = QTile::side(0), kKeys = KTile::side(0), kTileRows = CONSUM
 constexpr float kLog2E = 1.44269504f;
 using Operands = AttentionOperands<QTile, KTile, KTile, kKeys, QTile::side(2)>;
 using Roles = WarpSpecialized<CONSUMERS>;
-// Which blocks of keys are loaded; all of them without a causal mask: <kKeys, false, false>.
-using Mask = WindowMask<kKeys, false, true>;
+using Mask = WindowMask<kKeys, false, Score::kIsCausal>;  // which blocks of keys are loaded
 
 // A tile of one head: kRows queries for each consumer. The producer's message.
 struct Tile {
@@ -80,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) my_kernel(
     const __grid_constant__ KTile k,
     const __grid_constant__ KTile v,
     const __grid_constant__ QTile o,
-    const float* slopes,
+    const Score::Parameter* parameters,
     float scale,
     int heads,
     int length
@@ -109,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) my_kernel(
 
     const auto consume = [&](int consumer) {
         AttentionConsumer<SharedMemory> rows(shared, consumer);
-        rows.attend(Variant{{}, shared.output[consumer], o, {scale, slopes}, consumer});
+        rows.attend(Variant{{}, shared.output[consumer], o, {scale, parameters}, consumer});
     };
 
     Roles::run(shared, produce, consume, q, k, v, o);
