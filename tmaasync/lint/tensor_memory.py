@@ -9,7 +9,7 @@ from tmaasync.lint.ptx import Function, Instruction
 
 UNFINISHED = "tcgen05-unfinished"
 
-# An instruction, the one that some thread must execute after it, what is wrong without, and the
+# An instruction, the one that some thread must execute after it, the fault without it, and the
 # remedy: PTX ISA, "tcgen05 Memory Consistency Model" and "Tensor Memory Allocation".
 _PAIRS = (
     (
