@@ -39,6 +39,8 @@ def _mode(torch: Any) -> Any:
         is_cuda = is_named or (isinstance(value, torch.device) and value.type == "cuda")
         return torch.device("cpu") if is_cuda else value
 
+    is_cuda = torch.Tensor.is_cuda.__get__
+
     class OnCpu(mode):  # type: ignore[misc]
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -46,6 +48,8 @@ def _mode(torch: Any) -> Any:
             named = dict(kwargs or {})
             if function is torch.device:
                 return function(*args, **named)
+            if function == is_cuda:
+                return True
             if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
                 return args[0]
             named.pop("pin_memory", None)

@@ -11,6 +11,8 @@ import copy
 import functools
 import importlib.util
 import re
+import subprocess
+import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -20,13 +22,16 @@ import ml_dtypes
 import numpy as np
 
 from tmaasync import _arrays, _torch_cuda
+from tmaasync._arrays import ArrayView
 from tmaasync._kinds import shown
 from tmaasync._patches import Patches
 from tmaasync._tested_versions import check_version
+from tmaasync._tile.pointer import PackedArgument
 from tmaasync.emulate import LIMITS
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Kernel
-from tmaasync.tile import create_tma_tile
+from tmaasync.modes import DataType
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
 __all__ = ["TensorDescriptor", "launch", "on_cpu", "run"]
 
@@ -107,6 +112,7 @@ def _patch(patches: Patches) -> None:
     patches.replace(JITFunction, "run", _run)
     patches.replace(Autotuner, "run", _run_config)
     patches.replace(CompiledKernel, "__getitem__", _launcher)
+    patches.replace(CompiledKernel, "_init_handles", _read_usage)
     if (torch := _torch_cuda.torch_or_none()) is not None:
         for name, answer in _torch_cuda.answers(LIMITS).items():
             patches.replace(torch.cuda, name, functools.partial(_answer, answer))
@@ -147,6 +153,23 @@ def _launcher(theirs: Callable[..., Any], compiled: Any, grid: Sequence[int]) ->
         launch(compiled, grid, *_without_constants(types, map(_pointed, args)))
 
     return launcher
+
+
+def _read_usage(theirs: Callable[..., Any], compiled: Any) -> None:
+    """Set what a driver says of a loaded kernel, from the machine code that Triton assembled."""
+    del theirs  # of a GPU
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        command = (knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name)
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    used = re.search(rf"Function {re.escape(compiled.name)}:\s+REG:(\d+) STACK:(\d+)", text)
+    if used is None:
+        raise RuntimeError(f"cuobjdump of Triton prints no registers of {compiled.name}: {text}")
+    compiled.n_regs, compiled.n_spills = int(used[1]), int(used[2]) // 4
+    compiled.n_max_threads = _threads(compiled)
 
 
 def _run_config(theirs: Callable[..., Any], tuner: Any, *args: Any, **named: Any) -> Any:
@@ -245,6 +268,7 @@ def _driver() -> Any:
 
     properties = {
         "max_shared_mem": LIMITS.shared_bytes,
+        "max_num_regs": LIMITS.registers_per_block,
         "multiprocessor_count": LIMITS.sms,
         "warpSize": 32,
     }
@@ -270,18 +294,26 @@ def launch(compiled: Any, grid: Sequence[int], *args: Any) -> None:
         EmulatedRace, EmulatedFault, EmulatedDeadlock, EmulatedTimeout: As for each `Kernel`.
     """
     text, facts = compiled.asm["ptx"], compiled.metadata
-    found = _BLOCK.search(text)  # more than num_warps asks for in a warp-specialised kernel
-    threads = int(found[1]) if found else 32 * facts.num_warps
     sides = (*grid, 1, 1)[:3]
     blocks = (sides[0] * facts.num_ctas, *sides[1:])
-    metas = iter(getattr(facts, "tensordesc_meta", None) or ())  # a compiled .ttgir has none
-    expanded = [one for arg in args for one in _expanded(arg, metas)]
+    metas = iter(getattr(facts, "tensordesc_meta", None) or ())
+    names = [*_names(compiled.src.signature)] if hasattr(compiled, "src") else []
+    if len(names) != len(args):
+        names = [f"args[{position}]" for position in range(len(args))]
+    expanded = [one for pair in zip(names, args, strict=True) for one in _expanded(*pair, metas)]
     programs = int(np.prod(blocks))
     scratch = [
         _scratch(programs * facts.global_scratch_size, facts.global_scratch_align),
         _scratch(programs * facts.profile_scratch_size, facts.profile_scratch_align),
     ]
-    _kernel(text, facts.name)(blocks, threads, (*expanded, *scratch), shared_mem=facts.shared)
+    given = (*expanded, *scratch)
+    _kernel(text, facts.name)(blocks, _threads(compiled), given, shared_mem=facts.shared)
+
+
+def _threads(compiled: Any) -> int:
+    """Return the threads of a block: in a warp-specialised kernel more than num_warps asks for."""
+    found = _BLOCK.search(compiled.asm["ptx"])
+    return int(found[1]) if found else 32 * int(compiled.metadata.num_warps)
 
 
 @functools.lru_cache(maxsize=256)
@@ -310,20 +342,65 @@ def _array(value: Any) -> Any:
     return value.detach() if getattr(value, "requires_grad", False) else value
 
 
-def _expanded(arg: Any, metas: Iterator[Any]) -> Iterator[Any]:
+def _names(signature: Mapping[Any, Any]) -> Iterator[str]:
+    """Yield the names of the arguments that a compiled kernel takes, also of items of tuples."""
+    for name, kind in signature.items():
+        if isinstance(kind, tuple):
+            yield from _names({f"{name}[{at}]": one for at, one in enumerate(kind)})
+        elif kind != "constexpr":
+            yield str(name)
+
+
+def _expanded(name: str, arg: Any, metas: Iterator[Any]) -> Iterator[Any]:
     """Yield the parameters of an argument: of a descriptor the map, its sizes and its strides."""
     if not _is_descriptor(arg):
-        yield _array(arg)
+        array = _array(arg)
+        is_array = hasattr(array, "__dlpack__") or hasattr(array, "__array_interface__")
+        yield _address(name, _arrays.view(array)) if is_array else array
         return
-    base, meta = _array(arg.base), next(metas)
-    view = _arrays.view(base)
-    is_other = meta["fp4_padded"] or meta["is_im2col"]
-    if is_other or tuple(getattr(arg, "shape", view.shape)) != view.shape:
-        rule = "it is of a whole array in tiles, neither im2col nor of packed fp4"
-        raise ArgumentError.broken("args", shown(arg), rule, "Describe the whole array")
-    fill: Any = getattr(arg, "padding", "zero")
+    view, meta = _arrays.view(_array(arg.base)), next(metas, None)
+    shape = tuple(getattr(arg, "shape", view.shape))
+    own = (stride // view.element.itemsize for stride in view.strides_bytes)
+    strides = tuple(getattr(arg, "strides", own))
+    if meta is None:  # Triton reads and writes by addresses
+        yield _address(name, view)
+        yield from (*shape, *strides, arg.padding == "nan", arg.round_f32_to_tf32)
+    else:
+        yield PackedArgument(_map(arg, view, shape, strides, meta).encode(), [(name, view)])
+    yield from shape
+    yield from strides
+
+
+def _address(name: str, view: ArrayView) -> PackedArgument:
+    return PackedArgument(view.address.to_bytes(8, "little"), [(name, view)])
+
+
+def _map(
+    arg: Any, view: ArrayView, shape: tuple[int, ...], strides: tuple[int, ...], meta: Any
+) -> TensorMapSpec | Im2colSpec:
+    """Return the tensor map of a descriptor, as Triton's driver makes it."""
+    if meta["fp4_padded"]:
+        remedy = "Launch it on a GPU"
+        raise ArgumentError.broken("args", shown(arg), "packed fp4 needs Blackwell", remedy)
+    is_rounded = getattr(arg, "round_f32_to_tf32", False)
+    data_type = DataType.TFLOAT32 if is_rounded else view.element.data_type
+    strides_bytes = tuple(stride * view.element.itemsize for stride in strides[:-1])
     swizzle: Any = _SWIZZLES[meta["swizzle"]]
-    box = meta["block_size"]
-    yield create_tma_tile(base, box, box_shape=box, swizzle=swizzle, oob_fill=fill)
-    yield from view.shape
-    yield from (stride // view.element.itemsize for stride in view.strides_bytes)
+    fill: Any = getattr(arg, "padding", "zero")
+    modes: Any = {"swizzle": swizzle, "l2_promotion": "128B", "oob_fill": fill}
+    if not meta["is_im2col"]:
+        box = meta["block_size"]
+        return TensorMapSpec(view.address, data_type, shape, strides_bytes, box, **modes)
+    pixels, channels = meta["block_size"]
+    return Im2colSpec(
+        view.address,
+        data_type,
+        shape,
+        strides_bytes,
+        arg.pixel_box_lower_corner,
+        arg.pixel_box_upper_corner,
+        channels,
+        pixels,
+        element_strides=arg.element_strides or (),
+        **modes,
+    )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -219,6 +220,22 @@ def test_a_tensor_descriptor_becomes_a_map_with_sizes_and_strides() -> None:
     boxes = ((128, 64), (64, 64), (128, 64))
     triton.launch(compiled("gemm", 98328, boxes), (2, 1), *described, 192)
     assert np.abs(out - wanted).max() <= 1e-3 * np.abs(wanted).max()
+
+
+def test_a_descriptor_has_another_shape_than_its_array() -> None:
+    a, b, wanted = matrices(256, 128, 192)
+    out = np.full((2, 128, 128), np.nan, np.float16)
+    padded = np.pad(b, ((0, 0), (0, 64)))
+    shaped = (
+        (a.reshape(2, 128, 192), a.shape, (192, 1), (128, 64)),
+        (padded, b.shape, (192, 1), (64, 128)),
+        (out, (256, 128), (128, 1), (128, 128)),
+    )
+    names = ("base", "shape", "strides", "block_shape")
+    described = [SimpleNamespace(**dict(zip(names, one, strict=True))) for one in shaped]
+    boxes = ((128, 64), (64, 64), (128, 64))
+    triton.launch(compiled("gemm", 98328, boxes), (2, 1), *described, 192)
+    assert np.abs(out.reshape(256, 128) - wanted).max() <= 1e-3 * np.abs(wanted).max()
 
 
 # --- kernels of CUDA C++ ----------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections.abc import Callable
@@ -97,6 +98,12 @@ CASES = {
         grid=2,
     ),
     "one value from two warps": Case("same-value-stores", "out[0] = 5; //@", [5] + 31 * [0], 64),
+    "one row from the stmatrix of four warps": Case(
+        "same-value-stores",
+        'asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" ::'
+        ' "r"(ptx::shared_address(x + 4 * (thread % 8))), "r"(5)); //@',
+        block=128,
+    ),
     "a counter of one thread that all load": Case(
         "replicated-load", "const int n = *word; if (thread == 0) *word = n + 1; //@", block=64
     ),
@@ -124,6 +131,9 @@ CASES = {
         " fence_async_view_proxy(); __syncthreads(); if (thread == 0) {"
         " tma_store_1d(out, own.tile, 128); commit_group(); wait_group<0>(); } //@",
         None,
+    ),
+    "a wait for parity -1": Case(
+        "wait-parity", f"{INIT} full.wait(-1); out[thread] = 1; //@", np.ones(32)
     ),
     "an unwritten source": Case(
         "unwritten-shared",
@@ -395,6 +405,13 @@ def test_different_values_are_no_same_value_stores() -> None:
     with pytest.raises(EmulatedRace) as caught:
         run("different values", "same-value-stores", block=64)
     assert caught.value.rule is None
+
+
+def test_rows_are_compared_when_they_are_stored_in_any_order() -> None:
+    case = CASES["one row from the stmatrix of four warps"]
+    for seed, policy in itertools.product(range(4), get_args(Policy)):
+        with emulate.scheduled(policy, seed=seed):
+            run_case("one row from the stmatrix of four warps", case.rule)
 
 
 @pytest.mark.parametrize("name", IDIOMS)

@@ -11,7 +11,7 @@ import pytest
 import triton_stand_in
 from triton_stand_in import Autotuner, JITFunction, NoDriverError
 
-from tmaasync import ArgumentError, EmulatedFault, emulate, triton
+from tmaasync import ArgumentError, EmulatedFault, Kernel, emulate, triton
 
 RNG = np.random.default_rng(11)
 COLUMNS = 1000
@@ -75,7 +75,11 @@ def test_tensors_of_torch_are_arguments_with_a_gradient_too() -> None:
 
 def test_it_ends_after_an_exception_and_with_the_outermost_with() -> None:
     x, out, _ = arrays()
-    with pytest.raises(EmulatedFault), triton.on_cpu(), emulate.scheduled(races=True):
+    with (
+        pytest.raises(EmulatedFault, match=r"right after the end of x"),
+        triton.on_cpu(),
+        emulate.scheduled(races=True),
+    ):
         JITFunction()[(4,)](x, out, COLUMNS, BLOCK=1024)  # a row beyond the last
     assert_needs_a_gpu()
     with triton.on_cpu():
@@ -172,6 +176,7 @@ def test_the_driver_describes_the_emulated_device() -> None:
         assert active.get_current_target() == ("cuda", 90, 32)
         properties = active.utils.get_device_properties(active.get_current_device())
         assert properties["multiprocessor_count"] == emulate.LIMITS.sms
+        assert properties["max_num_regs"] == 65_536
         with pytest.raises(
             AttributeError, match=r"get_device_interface: inside on_cpu.*benchmarks"
         ):
@@ -184,6 +189,12 @@ def test_the_device_cuda_of_torch_is_the_cpu_inside_the_with_alone() -> None:
     with triton.on_cpu():
         x = torch.arange(3, device="cuda").to(torch.device("cuda", 0)).cuda()
         assert x.device.type == torch.empty_like(x, device="cuda:0").device.type == "cpu"
+        assert x.is_cuda
+        twice = Kernel(
+            'extern "C" __global__ void twice(long* x) { x[threadIdx.x] *= 2; }', "twice"
+        )
+        twice(1, 3, (x,))
+        assert x.tolist() == [0, 2, 4]
         assert torch.cuda.is_available()
         assert torch.cuda.get_device_capability("cuda") == (9, 0)
         sms = torch.cuda.get_device_properties(0).multi_processor_count
@@ -191,5 +202,6 @@ def test_the_device_cuda_of_torch_is_the_cpu_inside_the_with_alone() -> None:
         with torch.cuda.device(x.device.index):
             torch.cuda.synchronize()
     assert (torch.cuda.is_available(), torch.cuda.get_device_capability) == facts
+    assert not x.is_cuda
     with pytest.raises((RuntimeError, AssertionError)):
         torch.zeros(1, device="cuda:99")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,22 @@ def lock() -> Pair:
 def test_a_program_equals_numpy(program: Callable[[], Pair]) -> None:
     out, wanted = program()
     assert np.abs(np.asarray(out, np.float64) - wanted).max() <= 1e-3 * np.abs(wanted).max()
+
+
+def test_a_compiled_kernel_has_the_registers_of_its_machine_code() -> None:
+    x = numbers(7, 300)
+    compiled = programs.softmax.warmup(x, x, 300, 7, 300, BLOCK=512, num_stages=2, grid=(1,))
+    compiled._init_handles()
+    assert (compiled.n_regs, compiled.n_spills) == (register_count(compiled.asm["cubin"]), 0)
+    assert compiled.n_max_threads == 128
+
+
+def register_count(cubin: bytes) -> int:
+    """Return the count of EIATTR_REGCOUNT, the attribute 0x2f of section .nv.info."""
+    elffile = pytest.importorskip("elftools.elf.elffile")
+    data = elffile.ELFFile(io.BytesIO(cubin)).get_section_by_name(".nv.info").data()
+    at = data.index(bytes((4, 0x2F, 8, 0)))
+    return int.from_bytes(data[at + 8 : at + 12], "little")
 
 
 DEFECTS: dict[str, tuple[Any, str]] = {

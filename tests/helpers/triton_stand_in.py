@@ -77,6 +77,9 @@ class CompiledKernel(SimpleNamespace):
     def __getitem__(self, grid: Any) -> Any:
         raise NoDriverError("0 active drivers")
 
+    def _init_handles(self) -> None:
+        raise NoDriverError("0 active drivers")
+
 
 class Autotuner(_Interface):
     arg_names = JITFunction.arg_names

@@ -85,8 +85,8 @@ def _cupy_fingerprint(array: Any) -> Fingerprint:
 
 
 def _torch_fingerprint(tensor: Any) -> Fingerprint | None:
-    if not tensor.is_cuda or tensor.is_neg() or tensor.is_conj():
-        return None
+    if tensor.get_device() < 0 or tensor.is_neg() or tensor.is_conj():
+        return None  # is_cuda is also true of a CPU tensor inside triton.on_cpu
     if tensor.requires_grad and requires_backward(tensor):  # 0.05 us; `view` refuses it
         return None
     if forward_mode()._current_level >= 0:  # as much; `view` looks for a tangent

@@ -180,6 +180,7 @@ class Rule(enum.IntEnum):
     TCGEN05_PAIR_START = 33
     TCGEN05_PROXY_FENCE = 34
     MBARRIER_READ = 35
+    WAIT_PARITY = 36
 
 
 # --- a launch ---------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ RULES = {
     Rule.READ_ONLY_LOAD: "__ldg() or ld.global.nc reads what the launch has written",
     Rule.UNWRITTEN_SHARED: "shared memory is read that nothing has written",
     Rule.MBARRIER_READ: "a thread or a TMA copy reads the bytes of an mbarrier in use",
+    Rule.WAIT_PARITY: "a wait names another parity than 0 and 1",
     Rule.UNWRITTEN_ACCUMULATORS: "wgmma adds to accumulators that nothing has written",
     Rule.WGMMA_REGISTERS: "registers of wgmma are used without a fence or a wait",
     Rule.WGMMA_SWIZZLE: "wgmma reads a tile with another swizzle than its map's",
@@ -51,12 +52,15 @@ RULES = {
 """A rule is broken when this happens."""
 
 
-OF_COMPILERS = frozenset({"init-without-fence", "replicated-load", "same-value-stores"})
+OF_COMPILERS = frozenset(
+    {"init-without-fence", "replicated-load", "same-value-stores", "wait-parity"}
+)
 """Rules that compilers of PTX break by design, and whose source has no place for a remedy.
 
 Triton issues TMA loads after ``mbarrier.init`` and ``bar.sync``, without a fence. Several warps of
-its replicated layouts store one value, and each thread loads a scalar that one of them stores. A
-launch of a PTX module notes them by default."""
+its replicated layouts store one value, and each thread loads a scalar that one of them stores. The
+waits of its warp-specialised loops name parity -1 for 1. A launch of a PTX module notes them by
+default."""
 
 UNPUNISHED = frozenset({"tcgen05-fence", "tcgen05-pair-start", "tcgen05-proxy-fence"})
 """Rules that public kernels break and that chips do not punish as far as known.

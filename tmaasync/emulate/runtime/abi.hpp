@@ -82,8 +82,9 @@ enum class Rule : uint8_t {
     kTcgen05PairStart,
     kTcgen05ProxyFence,
     kMbarrierRead,
+    kWaitParity,
 };
-constexpr std::size_t kRules = 36;
+constexpr std::size_t kRules = 37;
 
 // The violations of a rule in a launch that goes on.
 struct RuleNote {

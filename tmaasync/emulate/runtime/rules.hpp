@@ -36,6 +36,8 @@ constexpr Rule rule_of(FaultKind kind) {
         case FaultKind::kReadOverMbarrier:
         case FaultKind::kSourceOverMbarrier:
             return Rule::kMbarrierRead;
+        case FaultKind::kParity:
+            return Rule::kWaitParity;
         case FaultKind::kUnsetAccumulators:
             return Rule::kUnwrittenAccumulators;
         case FaultKind::kOperandSwizzle:

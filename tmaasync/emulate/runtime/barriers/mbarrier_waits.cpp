@@ -8,7 +8,7 @@
 namespace tmaasync_emulate {
 
 static bool has_completed(const Mbarrier& barrier, uint32_t parity) {
-    return (barrier.phase & 1) != (parity & 1);
+    return (barrier.phase & 1) != parity;
 }
 
 static void acquire_completed(Fiber& fiber, const Mbarrier& barrier, bool acquires) {
@@ -77,16 +77,17 @@ static void end_wait(Fiber& fiber, const AwaitedPhase& awaited) {
 }
 
 // PTX ISA, mbarrier.try_wait: "the valid values of phaseParity operand are 0 and 1".
-static void check_parity(Fiber& fiber, uint32_t parity, const char* what) {
-    if (parity <= 1) return;
-    fail(fiber, {FaultKind::kParity, what, static_cast<int32_t>(parity)});
+// ptxas moves bit 0 to the place that the chip reads (SHF.L.U32 by 31, CUDA 13.0, sm_90a).
+static uint32_t checked_parity(Fiber& fiber, uint32_t parity, const char* what) {
+    if (parity > 1) break_rule(fiber, {FaultKind::kParity, what, static_cast<int32_t>(parity)});
+    return parity & 1;
 }
 
 bool wait_for_parity(
     Fiber& fiber, uint32_t address, uint32_t parity, bool acquires, const char* what
 ) {
     maybe_yield(fiber);
-    check_parity(fiber, parity, what);
+    parity = checked_parity(fiber, parity, what);
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
     if (fiber.cluster->detector) check_init_is_seen(fiber, *place.cta, barrier);
@@ -125,7 +126,7 @@ bool wait_for_parity(
 }
 
 bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool acquires) {
-    check_parity(fiber, parity, "mbarrier.test_wait.parity");
+    parity = checked_parity(fiber, parity, "mbarrier.test_wait.parity");
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
     if (fiber.cluster->detector) check_init_is_seen(fiber, *place.cta, barrier);

@@ -54,7 +54,7 @@ static void note_repeat(Fiber& fiber, const void* pointer, uint64_t bytes) {
     fiber.races.repeat = std::make_unique<Repeat>(repeat);
 }
 
-void touch_shared(
+void record_shared(
     Fiber& fiber, Operation operation, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes
 ) {
     Detector& detector = *fiber.cluster->detector;
@@ -68,8 +68,14 @@ void touch_shared(
     }
     actor.may_repeat = may_repeat(operation, bytes);
     detector.shared(actor, rank, offset, bytes, writes);
-    stop_if_race(fiber);
     if (actor.may_repeat) note_repeat(fiber, fiber.cluster->ctas[rank].window + offset, bytes);
+}
+
+void touch_shared(
+    Fiber& fiber, Operation operation, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes
+) {
+    record_shared(fiber, operation, rank, offset, bytes, writes);
+    stop_if_race(fiber);
 }
 
 void touch_global(

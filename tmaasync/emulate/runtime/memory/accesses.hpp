@@ -15,6 +15,12 @@ void check_no_barrier(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t byt
 // Called before a read by a thread: something has written the bytes, and they are no mbarrier's.
 void check_read(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes);
 
+// Records an access of a thread, which may not be the one that runs.
+void record_shared(
+    Fiber& fiber, Operation operation, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes
+);
+
+// Records an access of the thread that runs, and ends it if the access was part of a race.
 void touch_shared(
     Fiber& fiber, Operation operation, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes
 );

@@ -87,7 +87,21 @@ static bool has_repeated_row(Meeting& meeting) {
     return false;
 }
 
+// The accesses of all lanes, recorded when the instruction stores: another warp that stores to the
+// same rows has stored by then, or compares with these.
+static void record_rows(Meeting& meeting) {
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        const auto& mine = operands_of<StoreMatrix>(meeting, lane);
+        if (!mine.fiber->cluster->detector || !mine.names_row(lane)) continue;
+        record_shared(
+            *mine.fiber, StoreMatrix::kOperation, mine.fiber->cta->rank, mine.row, mine.row_bytes(),
+            true
+        );
+    }
+}
+
 static void store_matrices(Meeting& meeting) {
+    record_rows(meeting);
     for_each_element<StoreMatrix>(meeting, [](uint32_t held, uint32_t half, uint8_t* where) {
         const auto value = static_cast<uint16_t>(held >> 16 * half);
         std::memcpy(where, &value, sizeof(value));
@@ -102,6 +116,7 @@ static void store_matrices(Meeting& meeting) {
 }
 
 static void store_bytes(Meeting& meeting) {
+    record_rows(meeting);
     const auto place = [](const StoreMatrix& owner, uint32_t element) {
         return owner.fiber->cta->window + owner.row + element;
     };
@@ -132,21 +147,20 @@ void meet_for_matrices(Operands& mine, void (*act)(Meeting&)) {
     if (fiber.warp->live_lanes != kAllLanes) {
         fail(fiber, {FaultKind::kMatrixOfPart, Operands::kName});
     }
-    if (fiber.lane < static_cast<uint32_t>(mine.matrices * mine.rows())) {
+    if (mine.names_row(fiber.lane)) {
         mine.row = own_offset(fiber, mine.row);
         check_inside_shared(fiber, mine.row, 16, Operands::kName);
         if (mine.row % 16) fail(fiber, {FaultKind::kMatrixRow, Operands::kName, mine.row});
-        if (fiber.cluster->detector) {
-            const uint32_t rank = fiber.cta->rank;
-            Operands::kWrites ? check_no_barrier(fiber, rank, mine.row, mine.row_bytes())
-                              : check_read(fiber, rank, mine.row, mine.row_bytes());
-            touch_shared(
-                fiber, Operands::kOperation, fiber.cta->rank, mine.row, mine.row_bytes(),
-                Operands::kWrites
-            );
+        const uint32_t rank = fiber.cta->rank;
+        if (fiber.cluster->detector && Operands::kWrites) {
+            check_no_barrier(fiber, rank, mine.row, mine.row_bytes());
+        } else if (fiber.cluster->detector) {
+            check_read(fiber, rank, mine.row, mine.row_bytes());
+            touch_shared(fiber, Operands::kOperation, rank, mine.row, mine.row_bytes(), false);
         }
     }
     meet(Operands::kName, kAllLanes, act, &mine);
+    if (fiber.cluster->detector) stop_if_race(fiber);
 }
 
 void store_matrices_of_lane(StoreMatrix& mine) {

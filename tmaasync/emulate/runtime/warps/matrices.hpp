@@ -26,6 +26,7 @@ struct LaneMatrices {
     }
     // Rows of a matrix, whose addresses as many lanes give.
     int rows() const { return !kStores && bytes == ByteMatrix::kTransposed ? 16 : 8; }
+    bool names_row(uint32_t lane) const { return lane < static_cast<uint32_t>(matrices * rows()); }
 };
 using StoreMatrix = LaneMatrices<true>;
 using LoadMatrix = LaneMatrices<false>;
