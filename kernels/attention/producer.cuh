@@ -1,9 +1,8 @@
 #pragma once
 
 // The producer, which loads queries, keys and values. attention.cu explains the constants.
-#include <tmaasync/attention/paged.cuh>
-
 #include "abi.cuh"
+#include "loads.cuh"
 #include "pipeline.cuh"
 #include "scheduler.cuh"
 
@@ -26,62 +25,21 @@ struct Producer {
         const i32 kv_head = tile.head / problem.heads_per_kv_head;
         const Task task{TileDescale<kIsFp8>::of(descales, tile, kv_head), tile};
         const auto load_queries = [&](auto& shared, SharedMemBarrier& full, int consumer) {
-            const i32 row = tile.position + consumer * kConsumerPositions;
-            if constexpr (IS_PACKED) {
-                q.async_copy(shared, full, tile.entry.queries, {0, tile.head, row});
-            } else {
-                q.async_copy(shared, full, {0, tile.head, row, tile.entry.index});
-            }
+            load_rows(q, shared, full, tile, tile.position + consumer * kConsumerPositions);
         };
         pipelines.load(
             task, tile.blocks(problem), load_queries,
             [&](auto& ring, i32 block) {
-                load_block<false>(k, ring, tile, tile.entry.keys, kv_head, block);
+                load_block<kPagesAhead, false>(
+                    k, ring, problem, tile, tile.entry.keys, kv_head, block
+                );
             },
             [&](auto& ring, i32 block) {
-                load_block<kIsFp8 && !TRANSPOSES_V>(v, ring, tile, tile.entry.keys, kv_head, block);
+                load_block<kPagesAhead, kIsFp8 && !TRANSPOSES_V>(
+                    v, ring, problem, tile, tile.entry.keys, kv_head, block
+                );
             }
         );
-    }
-
-private:
-    // Load a block of keys or values. With kIsTransposed, for FP8 values from
-    // attention_values.cu, the array's columns are the keys.
-    template <bool kIsTransposed, typename Rows, typename Ring>
-    __device__ __forceinline__ void load_block(
-        const Rows& rows,
-        Ring& ring,
-        const Tile& tile,
-        const RaggedSequence& sequence,
-        i32 kv_head,
-        i32 block
-    ) {
-        const i32 row = block * BLOCK_N;
-        const auto stage = ring.acquire();
-        if constexpr (IS_PACKED) {
-            rows.async_copy(*stage, stage.full(), sequence, {0, kv_head, row});
-        } else if constexpr (kIsTransposed) {
-            stage.async_multicast_load(rows, *stage, {row, 0, kv_head, tile.entry.index});
-        } else {
-            stage.async_multicast_load(rows, *stage, {0, kv_head, row, tile.entry.index});
-        }
-    }
-
-    // The same from a paged KV cache. It looks up the first pages before it waits.
-    template <bool, typename Rows, typename Ring, int kPageSize>
-    __device__ __forceinline__ void load_block(
-        const Rows& rows,
-        Ring& ring,
-        const Tile&,
-        const PagedSequence<kPageSize>& sequence,
-        i32 kv_head,
-        i32 block
-    ) {
-        const PageArray array{problem.page_step, problem.pages};
-        const i32 row = block * BLOCK_N;
-        const auto pages = PageBoxes<Rows, kPagesAhead>::Pages::of(sequence, array, row);
-        const auto stage = ring.acquire();
-        load_pages<kPagesAhead>(rows, *stage, stage.full(), sequence, pages, array, kv_head, row);
     }
 };
 

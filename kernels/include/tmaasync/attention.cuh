@@ -8,6 +8,7 @@
 #include <tmaasync/attention/paged.cuh>
 #include <tmaasync/attention/pipelines.cuh>
 #include <tmaasync/attention/query_ring.cuh>
+#include <tmaasync/attention/row_softmax.cuh>
 #include <tmaasync/attention/softmax.cuh>
 #include <tmaasync/attention/store_rows.cuh>
 #include <tmaasync/attention/value_ring.cuh>

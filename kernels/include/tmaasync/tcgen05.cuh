@@ -6,8 +6,8 @@
 #include <tmaasync/tcgen05_descriptor.cuh>
 #include <tmaasync/tmem.cuh>
 
-// Matrix multiply-accumulate of Blackwell (tcgen05, sm_100a and sm_103a): both operands are in
-// shared memory, the accumulators in tensor memory. One thread multiplies and commits.
+// Matrix multiply-accumulate of Blackwell (tcgen05, sm_100a and sm_103a): B is in shared memory, A
+// in shared or tensor memory, the accumulators in tensor memory. One thread multiplies and commits.
 namespace tmaasync {
 
 // Order the thread's earlier tcgen05 operations before a barrier, and later ones after it. A
@@ -44,13 +44,41 @@ __device__ __forceinline__ void tcgen05_mma(
     using A = typename OperandA::Element;
     using B = typename OperandB::Element;
     constexpr u32 kInstruction = tcgen05_instruction_descriptor<A, B, T, kRows, kN, kCtas>(
-        {.major_a = OperandA::kMajor, .major_b = OperandB::kMajor}
+        {OperandA::kMajor, OperandB::kMajor}
     );
     const u64 start_a = OperandA::descriptor(a), start_b = OperandB::descriptor(b);
 #pragma unroll
     for (int step = 0; step < OperandA::kSteps; ++step) {
         ptx::tcgen05_mma<Tcgen05TypeOf<A>::kKind, kCtas>(
             accumulators.address, start_a + OperandA::step_offset(step),
+            start_b + OperandB::step_offset(step), kInstruction, accumulate || step > 0
+        );
+    }
+}
+
+// The same with A in tensor memory, K contiguous: rows of kWords words of elements of type A, which
+// were stored and awaited (tmem_wait_stores()) before a barrier with its fences.
+template <typename A, typename OperandB, typename T, int kN, int kWords, typename SharedB>
+__device__ __forceinline__ void tcgen05_mma(
+    const TmemTile<T, kN>& accumulators,
+    const TmemTile<u32, kWords>& a,
+    const SharedB& b,
+    bool accumulate
+) {
+    constexpr int kStepWords = 8;  // 32 bytes of K
+    static_assert(
+        kWords * static_cast<int>(sizeof(u32) / sizeof(A)) == OperandB::kDepth,
+        "A and B are equally deep"
+    );
+    static_assert(kN == OperandB::kExtent, "as many accumulators as B has columns");
+    using B = typename OperandB::Element;
+    constexpr u32 kInstruction =
+        tcgen05_instruction_descriptor<A, B, T, 128, kN>({Major::kK, OperandB::kMajor});
+    const u64 start_b = OperandB::descriptor(b);
+#pragma unroll
+    for (int step = 0; step < OperandB::kSteps; ++step) {
+        ptx::tcgen05_mma<Tcgen05TypeOf<A>::kKind>(
+            accumulators.address, a.address + step * kStepWords,
             start_b + OperandB::step_offset(step), kInstruction, accumulate || step > 0
         );
     }

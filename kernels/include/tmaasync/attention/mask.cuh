@@ -82,6 +82,12 @@ __device__ __forceinline__ void apply_to_scores(
     }
 }
 
+// Keys from `first` to before `end`.
+struct KeyRange {
+    i32 first;
+    i32 end;
+};
+
 // A sliding window of keys, in blocks of kBlockKeys: the position p of a query sees the keys from
 // p + shift - left to p + shift + right. Without kHasLeft or kHasRight that side is open:
 // <false, false> sees every key, <false, true> with right = 0 is a causal mask. No position sees
@@ -112,6 +118,28 @@ struct WindowMask {
         return blocks;
     }
 
+    // The keys that a position sees; the first may be below 0, and counts only with kHasLeft.
+    __device__ __forceinline__ KeyRange keys_of(i32 position) const {
+        const i32 own = position + shift;
+        i32 end = keys;
+        if constexpr (kHasRight) end = min(end, own + right + 1);
+        return {own - left, end};
+    }
+
+    // Mask a block of scores of one row, which the thread has whole.
+    template <int kScores>
+    __device__ __forceinline__ void mask_row(
+        float (&scores)[kScores], i32 position, i32 block
+    ) const {
+        const KeyRange seen = keys_of(position);
+        const i32 first_key = block * kBlockKeys;
+#pragma unroll
+        for (int i = 0; i < kScores; ++i) {
+            if (first_key + i >= seen.end) scores[i] = masked_score();
+            if (kHasLeft && first_key + i < seen.first) scores[i] = masked_score();
+        }
+    }
+
     // Mask a block of scores.
     template <int kScores>
     __device__ __forceinline__ void mask(
@@ -121,11 +149,9 @@ struct WindowMask {
         VisibleColumns visible;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const i32 own = positions.rows[half] + shift;
-            i32 end = keys;
-            if constexpr (kHasRight) end = min(end, own + right + 1);
-            visible.end[half] = end - first_column;
-            visible.first[half] = own - left - first_column;
+            const KeyRange seen = keys_of(positions.rows[half]);
+            visible.end[half] = seen.end - first_column;
+            visible.first[half] = seen.first - first_column;
         }
         mask_scores<kHasLeft>(scores, visible);
     }

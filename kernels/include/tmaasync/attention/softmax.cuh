@@ -49,6 +49,42 @@ __device__ __forceinline__ float score_factor(float factor, float most) {
     return factor >= 0 ? fminf(fmaxf(factor, kLeast), most) : __uint_as_float(0x7fffffff);
 }
 
+// The greatest power of 2 that is not above a normal number.
+__device__ __forceinline__ float power_of_2_below(float value) {
+    return __uint_as_float(__float_as_uint(value) & 0x7f800000);
+}
+
+// Update a row's maximum and its base, which was old_base, by the greatest score of a block, whose
+// probabilities are 2^(score * factor - base). Earlier accumulators are multiplied by `rescale`.
+// OnlineSoftmax explains the parameters.
+template <int kRescaleThreshold, int kShift, bool kMayBeLarge, bool kMayBeEmpty>
+__device__ __forceinline__ void update_row(
+    float scale_log2,
+    float block_max,
+    float old_base,
+    float new_base,
+    float& row_max,
+    float& row_base,
+    float& rescale,
+    float& base,
+    float& factor
+) {
+    // False where both are minus infinity, whose difference is not a number.
+    const bool is_far = new_base - old_base > kRescaleThreshold;
+    rescale = is_far ? ptx::ex2_approx_ftz(old_base - new_base) : 1;
+    if (is_far) {
+        row_max = block_max;
+        row_base = new_base;
+    }
+    base = is_far ? new_base : old_base;
+    factor = scale_log2;
+    if (kMayBeLarge && fabsf(base) > 1 << 24) {
+        factor = power_of_2_below(scale_log2);
+        base = fmaf(row_max, factor, -kShift);
+    }
+    if (kMayBeEmpty && base == masked_score()) base = 0;
+}
+
 // Online softmax (Milakov & Gimelshein 2018) with lazy rescaling (FlashAttention-4): row_max may be
 // up to kRescaleThreshold powers of 2 below the greatest score, so that accumulators are seldom
 // rescaled. Probabilities are scaled by 2^kShift, so that small ones stay distinct in a type of few
@@ -95,20 +131,10 @@ struct OnlineSoftmax {
 #pragma unroll
         for (int half = 0; half < kRows; ++half) {
             const float old_base = scaled_max(half), new_base = base_of(block_max[half]);
-            // False where both are minus infinity, whose difference is not a number.
-            const bool is_far = new_base - old_base > kRescaleThreshold;
-            rescale[half] = is_far ? ptx::ex2_approx_ftz(old_base - new_base) : 1;
-            if (is_far) {
-                row_max[half] = block_max[half];
-                row_base[half] = new_base;
-            }
-            base[half] = is_far ? new_base : old_base;
-            factor[half] = scale_log2;
-            if (kMayBeLarge && fabsf(base[half]) > 1 << 24) {
-                factor[half] = power_of_2_below(scale_log2);
-                base[half] = fmaf(row_max[half], factor[half], -kShift);
-            }
-            if (kMayBeEmpty && base[half] == masked_score()) base[half] = 0;
+            update_row<kRescaleThreshold, kShift, kMayBeLarge, kMayBeEmpty>(
+                scale_log2, block_max[half], old_base, new_base, row_max[half], row_base[half],
+                rescale[half], base[half], factor[half]
+            );
             partial_sums[2 * half] *= rescale[half];
             partial_sums[2 * half + 1] *= rescale[half];
             rounded_row_sum[half] *= rescale[half];
@@ -159,11 +185,6 @@ private:
     __device__ __forceinline__ float unless_lost(int half, float sum) const {
         const bool is_lost = !kMayBeLarge && fabsf(scaled_max(half)) > 1 << 26;
         return is_lost && scaled_max(half) != masked_score() ? __uint_as_float(0x7fffffff) : sum;
-    }
-
-    // The greatest power of 2 that is not above a normal number.
-    __device__ __forceinline__ static float power_of_2_below(float value) {
-        return __uint_as_float(__float_as_uint(value) & 0x7f800000);
     }
 
     // The greatest score of each row of a block.

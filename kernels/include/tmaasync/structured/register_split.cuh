@@ -38,6 +38,18 @@ private:
     __device__ static constexpr int min_of(int a, int b) { return a < b ? a : b; }
 };
 
+// The split of consumers with different roles, which claim or release registers themselves: the
+// producer keeps kProducer, 0 for all.
+template <int kProducer>
+struct ProducerRegisters {
+    static constexpr int kProducerRegisters = kProducer;
+    static constexpr int kConsumerRegisters = 0;
+
+    __device__ static constexpr bool fits(int consumers) {
+        return kProducer <= RegisterSplit<0, 0>::launch_registers(consumers);
+    }
+};
+
 // The default split of GEMMs: the producer keeps at most 40 registers, enough for multicast loads;
 // consumers claim the rest, up to 232.
 template <int kConsumers>
