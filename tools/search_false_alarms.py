@@ -182,12 +182,16 @@ def of_blackwell() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield matmuls of the chip with tensor memory: of one CTA, in pairs, with an epilogue."""
+    """Yield operations on the chip with tensor memory: matmuls and attention."""
+    q, k = drawn(2, 300, 4, 64), drawn(2, 400, 2, 64)
     a, b, c = drawn(300, 136), drawn(136, 264), drawn(300, 264)
     calls: dict[str, Callable[[], Any]] = {
         "one CTA": lambda: ops.matmul(a[:100], b),
         "pairs": lambda: ops.matmul(a, b),
         "an epilogue": lambda: ops.matmul(a, b, c=c, out=c, beta=0.5, activation="gelu"),
+        "attention": lambda: ops.attention(q, 4 * k, k),
+        "causal attention": lambda: ops.attention(q, k, k, causal=True, return_lse=True),
+        "attention with softcap": lambda: ops.attention(q[:, :9], k, k, softcap=5.0),
         "integers": lambda: ops.matmul(np.ones((150, 96), np.int8), np.ones((96, 72), np.int8)),
     }
     for name, call in calls.items():
@@ -196,7 +200,7 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
             with emulate.chip("sm_100a"):
                 call()
 
-        yield f"matmul on tensor memory: {name}", on_chip
+        yield f"on tensor memory: {name}", on_chip
 
 
 def example(path: Path) -> None:

@@ -23,6 +23,7 @@ from tmaasync.ops._flash.backward import (
 from tmaasync.ops._flash.config import TileConfig as FlashConfig
 from tmaasync.ops._flash.config import Variant
 from tmaasync.ops._flash.cost_model import tile_shapes
+from tmaasync.ops._flash.tensor_memory import TensorMemoryConfig
 
 pytestmark = pytest.mark.slow
 
@@ -87,6 +88,24 @@ def test_attention_compiles_clean(config: FlashConfig, variant: Variant, dtype: 
     assert shape in tile_shapes(config.head_dim, variant)
 
     assert_clean(attention_with(config, variant, dtype))
+
+
+@pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
+@pytest.mark.parametrize(
+    ("config", "variant", "dtype"),
+    [
+        (TensorMemoryConfig(64, 4, 128), replace(EVERYTHING, is_packed=False), np.float16),
+        (TensorMemoryConfig(128, 4, 128), PLAIN_ATTENTION, ml_dtypes.bfloat16),
+        (TensorMemoryConfig(128, 4, 128), CAUSAL, np.float16),
+        (TensorMemoryConfig(128, 2, 128, 4), replace(CAUSAL, has_lse=True), ml_dtypes.bfloat16),
+        (TensorMemoryConfig(256, 2, 64), CAUSAL, np.float16),
+    ],
+    ids=str,
+)
+def test_attention_on_tensor_memory_compiles_clean(
+    config: TensorMemoryConfig, variant: Variant, dtype: Any, arch: str
+) -> None:
+    assert_clean(attention_with(config, variant, dtype), arch=arch)
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def gemm_with(
     return gemm_kernel((a, b, c), a_transposed, b_transposed, config, epilogue)
 
 
-def assert_clean(kernel: Kernel, spill_bytes: int = 0) -> None:
-    program = kernel.compile()
+def assert_clean(kernel: Kernel, spill_bytes: int = 0, arch: str | None = None) -> None:
+    program = kernel.compile(arch)
     entry = program.entries[kernel.name]
 
     assert program.warnings == ()

@@ -8,7 +8,8 @@ from pathlib import Path
 from tmaasync._source.paths import find_kernel, include_dir
 
 _OWN_INCLUDE = re.compile(
-    r'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:(?:structured|attention)/\w+|shards)\.cuh)>)'
+    r'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:(?:\w+/)?tensor_memory(?:/\w+)?|'
+    r"(?:structured|attention)/\w+|shards)\.cuh)>)"
     r"[ \t]*(?://[^\n]*)?\n"
 )
 _ONCE = re.compile(r"^#pragma once[^\n]*\n", re.MULTILINE)

@@ -391,7 +391,9 @@ OPERATIONS: dict[str, Callable[[], Any]] = {
 
 
 REFUSED = [(name, chip) for name in OPERATIONS for chip in (B200, RTX)]
-REFUSED.remove(("matmul", B200))
+ON_TENSOR_MEMORY = ("matmul", "attention")
+for one in ON_TENSOR_MEMORY:
+    REFUSED.remove((one, B200))
 
 
 @pytest.mark.parametrize(("name", "capability"), REFUSED)
@@ -407,11 +409,12 @@ def test_an_operation_that_needs_wgmma_is_refused_by_its_name(
     assert machine.cupy.modules == []
 
 
-def test_a_matmul_is_compiled_for_tensor_memory(machine: Machine) -> None:
+@pytest.mark.parametrize("name", ON_TENSOR_MEMORY)
+def test_an_operation_is_compiled_for_tensor_memory(machine: Machine, name: str) -> None:
     machine.become(B200)
 
     with pytest.warns(UntestedDeviceWarning, match="compute capability 10"):
-        ops.matmul(half(64, 64), half(64, 64))
+        OPERATIONS[name]()
 
     assert len(machine.cupy.modules) == 1
 

@@ -100,7 +100,7 @@ def test_an_epilogue(dtype: str, is_column_major: bool) -> None:
 
 
 def test_other_operations_of_tensor_cores_are_refused() -> None:
-    q = np.ones((1, 8, 1, 64), np.float16)
+    x, w = np.ones((1, 8, 8, 64), np.float16), np.ones((64, 3, 3, 64), np.float16)
 
-    with pytest.raises(BackendError, match=r"ops\.attention needs wgmma"):
-        ops.attention(q, q, q)
+    with pytest.raises(BackendError, match=r"ops\.conv2d needs wgmma"):
+        ops.conv2d(x, w)

@@ -202,6 +202,11 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "scaled_gemm.cu": (_scaled_matmul,),
         "conv2d.cu": (_conv2d,),
         "attention.cu": _ATTENTION,
+        "attention_tensor_memory.cu": (
+            lambda: _on_b200(lambda: _attention(4096, 4096, 128)),
+            lambda: _on_b200(lambda: _attention(100, 4096, 64)),
+            lambda: _on_b200(lambda: _attention(4096, 4096, 256)),
+        ),
         "attention_combine.cu": _ATTENTION,
         "attention_values.cu": _ATTENTION,
         "attention_work.cu": _ATTENTION,

@@ -36,6 +36,7 @@ from tmaasync.ops._flash.float8 import (
 from tmaasync.ops._flash.launches import Addresses, Work, attend_steps, transpose_step
 from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, reachable
 from tmaasync.ops._flash.schedule import padded_schedule, stream_k_pays
+from tmaasync.ops._flash.tensor_memory import runs_on_tensor_memory, tensor_memory_config
 from tmaasync.ops._flash.tiles import attention_tiles
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, NamedBinding, Operation, overridden
@@ -211,8 +212,6 @@ class Attention(Operation):
     itself; and with split-KV the combine kernel.
     """
 
-    needs_wgmma = "ops.attention"
-
     def __init__(
         self,
         operands: Sequence[Layout],
@@ -225,6 +224,7 @@ class Attention(Operation):
     ) -> None:
         super().__init__(out.device)
         q, k, v = operands
+        self._has_tensor_memory = runs_on_tensor_memory(self.backend, "ops.attention", q.element)
         batch, queries, heads, head_dim = q.shape
         _, keys, kv_heads, _ = k.shape
         per_kv_head, item_bytes = heads // kv_heads, q.element.itemsize
@@ -336,6 +336,8 @@ class Attention(Operation):
 
     def _choose(self) -> TileConfig:
         sms, sizes = self.backend.limits.sms, self._sizes
+        if self._has_tensor_memory:
+            return tensor_memory_config(sizes, sms, self._variant)
         if self._batch_invariant:
             config = choose_tile_config(sizes._replace(batch=sms), sms, self._variant)
             return config.for_queries(sizes.queries)

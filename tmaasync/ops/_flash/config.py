@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
 from tmaasync.modes import Swizzle
@@ -113,6 +113,9 @@ class TileConfig:
         has_few_rows: FP8: whether no tile has more than 8 rows of queries, as in decode, so that
             the softmax skips the second row of each thread.
     """
+
+    source: ClassVar[str] = "attention.cu"
+    query_rows: ClassVar[int] = GROUP_ROWS  # of a tile of queries, loaded at once
 
     head_dim: int
     consumers: int
@@ -264,6 +267,15 @@ def shared_fields(sizes: Sizes, scores: Scores) -> dict[str, int]:
         "right": min(scores.right or 0, right_reach),
         "is_bottom_right": not scores.is_top_left,
     }
+
+
+def packed_heads(sizes: Sizes) -> int:
+    """Return the heads of a tile with GQA packing (FlashAttention's pack_gqa).
+
+    The largest power of two that divides the group.
+    """
+    heads = sizes.heads_per_kv_head
+    return min(heads & -heads, GROUP_ROWS)
 
 
 def widest(row_bytes: int) -> Swizzle:

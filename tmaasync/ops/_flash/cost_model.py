@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tmaasync.ops._flash.config import (
-    GROUP_ROWS,
     MAX_CONSUMERS,
     Sizes,
     TileConfig,
     Variant,
+    packed_heads,
     padded_dim,
 )
 
@@ -159,9 +159,7 @@ def _config_of(
     )
     if not variant.skips_blocks and sizes.queries >= config.rows:
         return config
-    # GQA packing (FlashAttention's pack_gqa): the largest power of two that divides the group.
-    heads = sizes.heads_per_kv_head
-    return replace(config, heads_per_tile=min(heads & -heads, GROUP_ROWS))
+    return replace(config, heads_per_tile=packed_heads(sizes))
 
 
 def multicast_pays(sizes: Sizes, alone: TileConfig, variant: Variant, sms: int) -> bool:

@@ -19,6 +19,7 @@ from tmaasync.ops._flash.abi import (
 )
 from tmaasync.ops._flash.config import TileConfig, Variant
 from tmaasync.ops._flash.float8 import UNSCALED, Scales
+from tmaasync.ops._flash.tensor_memory import TensorMemoryConfig
 from tmaasync.ops._flash.tiles import (
     COMBINE_THREADS,
     TRANSPOSED_KEYS,
@@ -136,6 +137,27 @@ class AttentionArguments(NamedTuple):
     limits: bytes
 
 
+class TensorMemoryArguments(NamedTuple):
+    """The parameters of attention_tensor_memory.cu, in order, named as `AttentionArguments`."""
+
+    q: Any
+    k: Any
+    values: Any
+    out: Any
+    lse: Any
+    schedule: Any
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    page_table: Any
+    waves: int
+    problem: bytes
+    limits: bytes
+
+    @classmethod
+    def of(cls, arguments: AttentionArguments) -> TensorMemoryArguments:
+        return cls(*(getattr(arguments, name) for name in cls._fields))
+
+
 class CombineArguments(NamedTuple):
     """The parameters of attention_combine.cu, in order."""
 
@@ -183,7 +205,7 @@ def attend_steps(
 ) -> list[Step]:
     """Prepare attention.cu and, if keys are split, the combine kernel."""
     q, k, v, out = tiles
-    attend = AttentionArguments(
+    every = AttentionArguments(
         *(q, k, v, out),
         lse=0 if lse is None else lse,
         partials=0,
@@ -198,6 +220,8 @@ def attend_steps(
             SCALES, **{name: scale.fields for name, scale in zip("qkv", scales, strict=True)}
         ),
     )
+    has_tensor_memory = isinstance(config, TensorMemoryConfig)
+    attend = TensorMemoryArguments.of(every) if has_tensor_memory else every
     differing = {"out"}
     if lse is not None:
         differing.add("lse")

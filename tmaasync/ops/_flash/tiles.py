@@ -7,7 +7,7 @@ from typing import Any
 
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
-from tmaasync.ops._flash.config import GROUP_ROWS, TileConfig, Variant, widest
+from tmaasync.ops._flash.config import TileConfig, Variant, widest
 from tmaasync.ops._flash.cost_model import rows_per_load
 from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
@@ -100,9 +100,9 @@ def packed_maps(
 
 
 def _sides(config: TileConfig) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Return the tile sides of a warpgroup's queries and of a block of keys."""
+    """Return the tile sides of queries that are loaded at once and of a block of keys."""
     heads = config.heads_per_tile
-    rows = (GROUP_ROWS // heads, heads, config.head_dim)
+    rows = (config.query_rows // heads, heads, config.head_dim)
     return rows, (config.block_n, 1, config.head_dim)
 
 
@@ -114,9 +114,9 @@ def cuda_types(tiles: Sequence[TMATensorTile | RaggedTensorMap]) -> tuple[str, .
 
 
 def attention_kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
-    """Return attention.cu for the types of its four tiles or maps."""
+    """Return attention.cu, or the kernel of tensor memory, for the types of its tiles or maps."""
     constants = {**config.constants, **variant.constants}
-    return shipped_kernel("attention.cu", _named(types), constants)
+    return shipped_kernel(config.source, _named(types), constants)
 
 
 def combine_kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:

@@ -1,0 +1,113 @@
+"""ops.attention on emulated chips with tensor memory, with races searched."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from parity.attention_oracle import Array, Mask, assert_close, attend
+
+from tmaasync import BackendError, emulate, ops
+from tmaasync.emulate.chips import CHIPS
+
+SMS = 3  # so that a CTA has several tiles
+LENGTHS = (1, 7, 64, 127, 128, 129, 200, 257, 300)
+ALL = Mask()
+
+
+@pytest.fixture(autouse=True, params=["sm_100a", "sm_103a"])
+def chip(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    whole = CHIPS[request.param]
+    monkeypatch.setitem(CHIPS, whole.arch, replace(whole, device=replace(whole.device, sms=SMS)))
+    with emulate.chip(request.param), emulate.scheduled("random", seed=1, races=True):
+        yield whole.arch
+
+
+def drawn(rng: random.Random, *shape: int, dtype: Any = np.float16) -> Array:
+    return np.random.default_rng(rng.getrandbits(32)).standard_normal(shape).astype(dtype)
+
+
+def check(q: Array, k: Array, v: Array, *, mask: Mask = ALL, **options: Any) -> None:
+    out = np.full_like(q, np.nan)
+    named = {"causal": mask.causal, "window": mask.window, **options}
+
+    found, lse = ops.attention(q, k, v, out=out, return_lse=True, **named)
+
+    assert found is out
+    for at, (one_q, one_k, one_v) in enumerate(zip(q, k, v, strict=True)):
+        expected = attend(one_q, one_k, one_v, mask, **options)
+        assert_close(out[at], lse[at], expected, one_v)
+
+
+def masks(rng: random.Random) -> Mask:
+    left, right = rng.randint(0, 150), rng.randint(0, 150)
+    corner = rng.choice(["top_left", "bottom_right"])
+    forms = (Mask(), Mask(True), Mask(corner), Mask(corner, (left, None)))
+    return rng.choice((*forms, Mask(window=(left, right)), Mask(window=(None, right))))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_shapes_types_and_masks(chip: str, seed: int) -> None:
+    rng = random.Random(f"{chip} {seed}")
+    dtype = rng.choice([np.float16, ml_dtypes.bfloat16])
+    head_dim = rng.choice([8, 64, 64, 96, 128, 128])
+    queries, keys = rng.choice(LENGTHS), rng.choice(LENGTHS)
+    kv_heads, group = rng.randint(1, 2), rng.choice([1, 1, 2, 3, 4])
+    entries = rng.randint(1, 3)
+    q = drawn(rng, entries, queries, kv_heads * group, head_dim, dtype=dtype)
+    k, v = (drawn(rng, entries, keys, kv_heads, head_dim, dtype=dtype) for _ in "kv")
+    options = {"scale": rng.choice([None, 0.1, 2.0]), "softcap": rng.choice([None, None, 5.0])}
+
+    with emulate.scheduled(rng.choice(["random", "adversarial"]), seed=seed, races=True):
+        check(q, k, v, mask=masks(rng), **options)
+
+
+@pytest.mark.parametrize("head_dim", [160, 192, 256])
+def test_wide_heads_have_one_query_tile(head_dim: int) -> None:
+    rng = random.Random(head_dim)
+
+    check(*(drawn(rng, 2, rows, 1, head_dim) for rows in (150, 200, 200)), mask=Mask(True))
+
+
+@pytest.mark.parametrize("queries", [100, 700])
+def test_scores_that_grow_from_block_to_block(queries: int) -> None:
+    """Every block rescales the output of the blocks before it."""
+    rng = random.Random(queries)
+    q, k, v = (drawn(rng, 1, rows, 2, 64) for rows in (queries, 600, 600))
+    growth = np.linspace(8, 0.1, 600, dtype=np.float16)[:, None, None]  # the last block comes first
+
+    check(abs(q), abs(k) * growth, v)
+
+
+def test_rows_without_keys() -> None:
+    rng = random.Random(5)
+
+    check(*(drawn(rng, 2, rows, 2, 64) for rows in (300, 20, 20)), mask=Mask("bottom_right"))
+
+
+def test_many_tiles_of_a_cta_have_one_block_or_none() -> None:
+    rng = random.Random(6)
+
+    check(*(drawn(rng, 9, rows, 2, 64) for rows in (280, 100, 100)), mask=Mask(True))
+
+
+def test_slices_of_packed_qkv_and_repeated_calls() -> None:
+    rng = random.Random(7)
+    qkv = drawn(rng, 2, 140, 3, 4, 64)
+    for _ in range(3):
+        qkv = qkv + np.float16(0.25)
+        check(*(qkv[:, :, one] for one in range(3)))
+
+
+def test_float8_is_refused_with_a_remedy() -> None:
+    q = np.ones((1, 8, 1, 64), ml_dtypes.float8_e4m3fn)
+
+    with pytest.raises(
+        BackendError, match=r"ops\.attention has no kernel for float8_e4m3fn on tensor memory"
+    ):
+        ops.attention(q, q, q)
