@@ -2,6 +2,7 @@
 #include <tmaasync/cluster.cuh>
 #include <tmaasync/ptx/tcgen05_alloc.cuh>
 #include <tmaasync/ptx/tcgen05_ld_st.cuh>
+#include <tmaasync/ptx/tcgen05_mma.cuh>
 #include <tmaasync/ptx/tcgen05_order.cuh>
 #include <tmaasync/shared.cuh>
 using namespace tmaasync;

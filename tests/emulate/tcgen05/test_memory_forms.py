@@ -63,6 +63,21 @@ class Case(NamedTuple):
         shift = ".ashift" * self.shifts
         return f"{start}{block}{shift} [%0], {a}, %2, {metadata}%3, {scales}p;"
 
+    @property
+    def call(self) -> str:
+        """The function of the header for it."""
+        a, of_a = ("tensor + 256", "u32") if self.in_tensor_memory else ("a", "u64")
+        if self.is_sparse:
+            a = f"Tcgen05Sparse<{of_a}>{{{a}, tensor + 448}}"
+        template = f"Tcgen05Kind::k{self.kind.upper()}, {self.ctas}"
+        if self.scale:
+            scales = "tensor + 384, tensor + 416"
+            start = f"tcgen05_mma_block_scale<{template}>"
+            return f"{start}(tensor, {a}, b, instruction, {scales}, accumulates);"
+        if self.shifts:
+            template += ", 0, Tcgen05Collector::kDiscard, true"
+        return f"tcgen05_mma<{template}>(tensor, {a}, b, instruction, accumulates);"
+
 
 CASES = {
     "sparse f16": Case("f16", np.float16, 128, 64, is_sparse=True),
@@ -87,6 +102,7 @@ CASES = {
     "pair, mxf4nvf4": Case("mxf4nvf4", FP4, 256, 64, 2, scale="ue4m3"),
 }
 COPY = len(CASES)
+HEADER = 100  # the number of a case by the header
 DEFECTS = defects(
     "memory_form",
     ("a pair copies what is not visible", without("fence_async_view_proxy();"), RACE,
@@ -112,6 +128,11 @@ def built(ctas: int, text: str) -> Kernel:
     texts = [(number, case.text) for number, case in enumerate(CASES.values()) if case.ctas == ctas]
     texts.append((COPY, f"tcgen05.cp.cta_group::{ctas}.128x128b [%5], %1;"))
     forms = "".join(f'FORM({number}, "{one}")\n' for number, one in texts)
+    forms += "".join(
+        f"if (what == {HEADER + number}) {case.call}\n"
+        for number, case in enumerate(CASES.values())
+        if case.ctas == ctas
+    )
     assert "FORMS\n" in text
     text = text.replace("FORMS\n", forms)
     return Kernel(text, "memory_form", constants={"kCtas": ctas}, arch="sm_100a")
@@ -205,9 +226,9 @@ def scaled(case: Case, memory: Words, rng: np.random.Generator) -> list[npt.NDAr
     return powers
 
 
-@pytest.mark.parametrize("fill", [0, 5])
+@pytest.mark.parametrize(("fill", "first"), [(0, 0), (5, 0), (5, HEADER)])
 @pytest.mark.parametrize("name", CASES)
-def test_a_form_multiplies_exactly(name: str, fill: int) -> None:
+def test_a_form_multiplies_exactly(name: str, fill: int, first: int) -> None:
     case, form = CASES[name], CASES[name].form
     rng = np.random.default_rng(case.m + fill)
     memory = np.zeros((case.ctas, LANES, COLUMNS), np.uint32)
@@ -235,7 +256,7 @@ def test_a_form_multiplies_exactly(name: str, fill: int) -> None:
     out = np.zeros_like(memory)
     bits = InstructionDescriptor(form=form, m=case.m, n=case.n).encode()
     arguments = (image, memory, of_a, of_b, bits, int(fill != 0), out)
-    what = list(CASES).index(name), *arguments
+    what = first + list(CASES).index(name), *arguments
     kernel(case.ctas)(case.ctas, 128, what, cluster=case.ctas)
     np.testing.assert_array_equal(out, expected)
 

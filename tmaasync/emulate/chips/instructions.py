@@ -52,12 +52,29 @@ TENSOR_COPIES = Family(
     "a copy for each CTA, row or window",
 )
 BYTE_MASK = Family(r"cp\.async\.bulk\b.*\.cp_mask\b", _BLACKWELL, "a copy for each run of bytes")
+MMA_KINDS = Family(r"mma\b.*\.kind::", ("sm_120a",))
+WIDE_ACCESS = Family(
+    r"(?:ld|st)\b(?!.*\.(?:async|shared|local|const|param)\b)"
+    r"(?:(?=.*\.v8\b).*\.[busf]32\b|(?=.*\.v4\b).*\.[busf]64\b)",
+    _BLACKWELL,
+    "two instructions of 128 bits",
+)
+REDUX_F32 = Family(r"redux\b.*\.f32\b", _DATA_CENTER, "shfl.sync.bfly and min or max")
+STOCHASTIC = Family(r"cvt\.rs\b", _DATA_CENTER, "cvt.rn")
+SMALL_FLOATS = Family(
+    r"cvt\b.*\.(?:e2m1x[24]|e2m3x[24]|e3m2x[24]|ue8m0x2)\b",
+    _BLACKWELL,
+    "the functions of <cuda_fp4.h>, <cuda_fp6.h> and <cuda_fp8.h>",
+)
+BYTE_MATRICES = Family(
+    r"(?:ld|st)matrix\b.*\.(?:m16n16|m8n16|m16n8)\b", _BLACKWELL, "the forms of m8n8"
+)
 _FAMILIES = (
     WGMMA,
     Family(r"tcgen05\.ld\.red\b", ("sm_103a",)),
     Family(r"tcgen05\b.*\.kind::i8\b", ("sm_100a",)),
     TCGEN05,
-    Family(r"mma\b.*\.kind::", ("sm_120a",)),
+    MMA_KINDS,
     CLUSTER_LAUNCH_CONTROL,
     TENSOR_COPIES,
     Family(
@@ -70,24 +87,15 @@ _FAMILIES = (
     Family(r"st\.bulk\b", _BLACKWELL, "st.shared in a loop"),
     Family(r"tensormap\.replace\b.*\.swizzle_atomicity\b", _BLACKWELL, "a map made on the host"),
     F32X2,
-    Family(
-        r"(?:ld|st)\b(?!.*\.(?:async|shared|local|const|param)\b)"
-        r"(?:(?=.*\.v8\b).*\.[busf]32\b|(?=.*\.v4\b).*\.[busf]64\b)",
-        _BLACKWELL,
-        "two instructions of 128 bits",
-    ),
+    WIDE_ACCESS,
     Family(
         r"(?:add|sub|fma)\b.*\.f32\.b?f16\b", _BLACKWELL, "cvt to f32, and the instruction of f32"
     ),
-    Family(r"redux\b.*\.f32\b", _DATA_CENTER, "shfl.sync.bfly and min or max"),
+    REDUX_F32,
     Family(r"(?:min|max)\b.*\.f32\b", _BLACKWELL, "two instructions of two inputs", operands=4),
-    Family(r"cvt\.rs\b", _DATA_CENTER, "cvt.rn"),
-    Family(
-        r"cvt\b.*\.(?:e2m1x[24]|e2m3x[24]|e3m2x[24]|ue8m0x2)\b",
-        _BLACKWELL,
-        "the functions of <cuda_fp4.h>, <cuda_fp6.h> and <cuda_fp8.h>",
-    ),
-    Family(r"(?:ld|st)matrix\b.*\.(?:m16n16|m8n16|m16n8)\b", _BLACKWELL, "the forms of m8n8"),
+    STOCHASTIC,
+    SMALL_FLOATS,
+    BYTE_MATRICES,
 )
 
 

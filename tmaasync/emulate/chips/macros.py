@@ -8,11 +8,17 @@ from collections.abc import Mapping
 from tmaasync.emulate.chips.description import Chip
 from tmaasync.emulate.chips.instructions import (
     BYTE_MASK,
+    BYTE_MATRICES,
     CLUSTER_LAUNCH_CONTROL,
     F32X2,
+    MMA_KINDS,
+    REDUX_F32,
+    SMALL_FLOATS,
+    STOCHASTIC,
     TCGEN05,
     TENSOR_COPIES,
     WGMMA,
+    WIDE_ACCESS,
     why_missing,
 )
 
@@ -24,6 +30,12 @@ _FAMILIES = {
     "CLUSTER_LAUNCH_CONTROL": CLUSTER_LAUNCH_CONTROL,
     "TENSOR_COPIES": TENSOR_COPIES,
     "BYTE_MASK": BYTE_MASK,
+    "BYTE_MATRICES": BYTE_MATRICES,
+    "MMA_KINDS": MMA_KINDS,
+    "REDUX_F32": REDUX_F32,
+    "SMALL_FLOATS": SMALL_FLOATS,
+    "STOCHASTIC": STOCHASTIC,
+    "WIDE_ACCESS": WIDE_ACCESS,
 }
 
 

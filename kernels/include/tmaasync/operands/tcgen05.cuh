@@ -35,6 +35,10 @@ enum class Tcgen05Copy {
     k32x128bWarpx4,
 };
 
+// The use of the collector, a buffer of A, of B with .ws: tcgen05.mma fills it, or uses an earlier
+// fill, perhaps for the last time. Operands stay unchanged until the last use completes.
+enum class Tcgen05Collector { kDiscard, kFill, kUse, kLastUse };
+
 // Groups of 16 elements in shared memory, which tcgen05.cp expands to bytes.
 enum class Tcgen05Format { kBytes, kB6x16P32, kB4x16P64 };
 
@@ -61,6 +65,16 @@ struct Tcgen05Names {
     static constexpr char kMXF8F6F4[] = "mxf8f6f4";
     static constexpr char kMXF4[] = "mxf4";
     static constexpr char kMXF4NVF4[] = "mxf4nvf4";
+    static constexpr char kSparse[] = ".sp";
+    static constexpr char kMetadata[] = "[e], ";
+    static constexpr char kShift[] = ".ashift";
+    static constexpr char kFill[] = ".collector::a::fill";
+    static constexpr char kUse[] = ".collector::a::use";
+    static constexpr char kLastUse[] = ".collector::a::lastuse";
+    static constexpr char kFillB[] = "::fill";
+    static constexpr char kUseB[] = "::use";
+    static constexpr char kLastUseB[] = "::lastuse";
+    static constexpr char kDiscardB[] = "::discard";
     static constexpr char kBlock16[] = ".block16";
     static constexpr char kBlock32[] = ".block32";
     static constexpr char k128x256b[] = "128x256b";
@@ -157,6 +171,35 @@ __device__ constexpr const char* name_of(Tcgen05Format value) {
     return Tcgen05Names::kNone;
 }
 
+__device__ constexpr const char* name_of(Tcgen05Collector value) {
+    switch (value) {
+        case Tcgen05Collector::kFill:
+            return Tcgen05Names::kFill;
+        case Tcgen05Collector::kUse:
+            return Tcgen05Names::kUse;
+        case Tcgen05Collector::kLastUse:
+            return Tcgen05Names::kLastUse;
+        case Tcgen05Collector::kDiscard:
+            break;
+    }
+    return Tcgen05Names::kNone;
+}
+
+// The same of a buffer of B, whose name precedes it.
+__device__ constexpr const char* name_of_b(Tcgen05Collector value) {
+    switch (value) {
+        case Tcgen05Collector::kFill:
+            return Tcgen05Names::kFillB;
+        case Tcgen05Collector::kUse:
+            return Tcgen05Names::kUseB;
+        case Tcgen05Collector::kLastUse:
+            return Tcgen05Names::kLastUseB;
+        case Tcgen05Collector::kDiscard:
+            break;
+    }
+    return Tcgen05Names::kDiscardB;
+}
+
 // The number of elements that a scale factor is of.
 __device__ constexpr const char* name_of_block(int elements) {
     return elements == 16 ? Tcgen05Names::kBlock16 : Tcgen05Names::kBlock32;
@@ -201,23 +244,51 @@ struct Tcgen05ScaleOfD<0> : Tcgen05Text<> {};
 template <char kFirst, char... kAfter>
 struct Tcgen05ScaleOfD<0, kFirst, kAfter...> : Tcgen05Text<',', ' ', kFirst, kAfter...> {};
 
+// Sparse A, with the address of its metadata in tensor memory: A has half of the elements along K.
+template <typename A>
+struct Tcgen05Sparse {
+    A a;  // a matrix descriptor, or an address in tensor memory
+    u32 metadata;
+};
+
 // Where A of tcgen05.mma lies, by its operand's type: a matrix descriptor, or an address in tensor
-// memory. `kOperand` is the operand in an instruction, of a register `a` with this many bits.
+// memory. `kOperand` is the operand in an instruction, of a register `a` with this many bits. The
+// register `e` has the address of the metadata of sparse A.
 template <typename A>
 struct Tcgen05SourceOfA {
     static_assert(sizeof(A) == 0, "A is a descriptor, of type u64, or an address, of type u32");
 };
+template <typename A>
+struct Tcgen05DenseSource {
+    static constexpr bool kIsSparse = false;
+    static constexpr int kBits = sizeof(A) * 8;
+    static constexpr char kSparse[] = "";
+    static constexpr char kMetadata[] = "";
+    __device__ static constexpr u64 bits(A a) { return a; }
+    __device__ static constexpr u32 metadata(A) { return 0; }
+};
 template <>
-struct Tcgen05SourceOfA<u64> {
+struct Tcgen05SourceOfA<u64> : Tcgen05DenseSource<u64> {
     static constexpr bool kIsTensorMemory = false;
-    static constexpr int kBits = 64;
     static constexpr char kOperand[] = "a";
 };
 template <>
-struct Tcgen05SourceOfA<u32> {
+struct Tcgen05SourceOfA<u32> : Tcgen05DenseSource<u32> {
     static constexpr bool kIsTensorMemory = true;
-    static constexpr int kBits = 32;
     static constexpr char kOperand[] = "[a]";
+};
+template <typename A>
+struct Tcgen05SourceOfA<Tcgen05Sparse<A>> {
+    static constexpr bool kIsSparse = true;
+    static constexpr bool kIsTensorMemory = Tcgen05SourceOfA<A>::kIsTensorMemory;
+    static constexpr int kBits = Tcgen05SourceOfA<A>::kBits;
+    static constexpr const char* kOperand = Tcgen05SourceOfA<A>::kOperand;
+    static constexpr const char* kSparse = Tcgen05Names::kSparse;
+    static constexpr const char* kMetadata = Tcgen05Names::kMetadata;
+    __device__ static constexpr u64 bits(const Tcgen05Sparse<A>& sparse) { return sparse.a; }
+    __device__ static constexpr u32 metadata(const Tcgen05Sparse<A>& sparse) {
+        return sparse.metadata;
+    }
 };
 
 }  // namespace tmaasync::ptx

@@ -11,9 +11,22 @@ template <int kWords>
 __device__ __forceinline__ void ld_global(
     u32 (&words)[kWords], const void* global, bool predicate
 ) {
-    static_assert(kWords == 1 || kWords == 2 || kWords == 4, "4, 8 or 16 bytes");
+    static_assert(kWords == 1 || kWords == 2 || kWords == 4 || kWords == 8, "4 to 32 bytes");
     const u32 holds = predicate;
-    if constexpr (kWords == 1) {
+    if constexpr (kWords == 8) {
+        for (u32& word : words) word = 0;
+        asm volatile(
+            "{\n\t"
+            ".reg .pred p;\n\t"
+            "setp.ne.b32 p, %9, 0;\n\t"
+            "@p ld.global.v8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];\n\t"
+            "}"
+            : "+r"(words[0]), "+r"(words[1]), "+r"(words[2]), "+r"(words[3]), "+r"(words[4]),
+              "+r"(words[5]), "+r"(words[6]), "+r"(words[7])
+            : "l"(global), "r"(holds)
+            : "memory"
+        );
+    } else if constexpr (kWords == 1) {
         asm volatile(
             "{\n\t"
             ".reg .pred p;\n\t"
@@ -60,9 +73,20 @@ template <int kWords>
 __device__ __forceinline__ void st_global(
     void* global, const u32 (&words)[kWords], bool predicate
 ) {
-    static_assert(kWords == 1 || kWords == 2 || kWords == 4, "4, 8 or 16 bytes");
+    static_assert(kWords == 1 || kWords == 2 || kWords == 4 || kWords == 8, "4 to 32 bytes");
     const u32 holds = predicate;
-    if constexpr (kWords == 1) {
+    if constexpr (kWords == 8) {
+        asm volatile(
+            "{\n\t"
+            ".reg .pred p;\n\t"
+            "setp.ne.b32 p, %9, 0;\n\t"
+            "@p st.global.v8.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8};\n\t"
+            "}" ::"l"(global),
+            "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(words[4]),
+            "r"(words[5]), "r"(words[6]), "r"(words[7]), "r"(holds)
+            : "memory"
+        );
+    } else if constexpr (kWords == 1) {
         asm volatile(
             "{\n\t"
             ".reg .pred p;\n\t"

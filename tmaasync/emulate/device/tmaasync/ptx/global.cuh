@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/operands/integers.cuh>
+#include <tmaasync_emulate/refused.hpp>
 
 namespace tmaasync::ptx {
 
@@ -12,7 +13,8 @@ struct alignas(kWords * sizeof(u32)) WordsInMemory {
 
 template <int kWords>
 __device__ __forceinline__ void check_global_address(const void* global) {
-    static_assert(kWords == 1 || kWords == 2 || kWords == 4, "4, 8 or 16 bytes");
+    static_assert(kWords == 1 || kWords == 2 || kWords == 4 || kWords == 8, "4 to 32 bytes");
+    if constexpr (kWords == 8) tmaasync_emulate::check_wide_access();
     if (reinterpret_cast<u64>(global) % (kWords * sizeof(u32)) == 0) return;
     tmaasync_emulate::fail(tmaasync_emulate::FaultKind::kAlignment);
 }
