@@ -11,6 +11,7 @@ from dataclasses import dataclass
 # --- compute capabilities ---------------------------------------------------------------------
 
 HOPPER = (9, 0)
+WITH_TENSOR_MEMORY = ((10, 0), (10, 3))  # compute capabilities
 """The compute capability of H100 and H200, the only one with wgmma."""
 
 MAP_ARCHS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a")

@@ -181,6 +181,13 @@ def of_blackwell() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "cluster launch control of pairs", functools.partial(clc.visit, several, (8, 3, 2), 2)
 
 
+def block_scaled(packs: int, block: int, dtype: str, factor: str) -> None:
+    a, b = (np.full((rows, 1600 // packs), 0x22, np.uint8) for rows in (300, 264))
+    scale_a, scale_b = (np.full((rows, 1600 // block), 0x38, np.uint8) for rows in (300, 264))
+    options = {"a_dtype": dtype, "b_dtype": dtype, "scale_dtype": factor}
+    ops.scaled_matmul(a, b.T, scale_a, scale_b.T, **options)
+
+
 def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield operations on the chip with tensor memory: matmuls and attention."""
     q, k = drawn(2, 300, 4, 64), drawn(2, 400, 2, 64)
@@ -193,6 +200,9 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
         "causal attention": lambda: ops.attention(q, k, k, causal=True, return_lse=True),
         "attention with softcap": lambda: ops.attention(q[:, :9], k, k, softcap=5.0),
         "integers": lambda: ops.matmul(np.ones((150, 96), np.int8), np.ones((96, 72), np.int8)),
+        "MXFP8": lambda: block_scaled(1, 32, "float8_e4m3fn", "float8_e8m0fnu"),
+        "MXFP4": lambda: block_scaled(2, 32, "float4_e2m1fn", "float8_e8m0fnu"),
+        "NVFP4": lambda: block_scaled(2, 16, "float4_e2m1fn", "float8_e4m3fn"),
     }
     for name, call in calls.items():
 

@@ -12,7 +12,7 @@
 //
 // Grid: any number of clusters of CTAS CTAs, of 256 threads. At the edges of the arrays TMA fills
 // loads with zeros and clips stores.
-#include "tensor_memory.cuh"
+#include "unscaled_tensor_memory.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;

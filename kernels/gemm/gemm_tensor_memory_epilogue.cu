@@ -8,7 +8,7 @@
 #include <tmaasync/activation.cuh>
 
 #include "bias_side.cuh"
-#include "tensor_memory.cuh"
+#include "unscaled_tensor_memory.cuh"
 #include "whole_scale.cuh"
 
 using namespace tmaasync;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The GEMM of chips with tensor memory, without its epilogue. gemm_tensor_memory.cu explains tiles,
-// constants and grid.
+// The GEMMs of chips with tensor memory: their parts, and the loops of their roles.
+// gemm_tensor_memory.cu explains tiles, constants and grid.
 #include <tmaasync/tensor_memory.cuh>
 
 namespace tmaasync::kernels::gemm {
@@ -10,19 +10,16 @@ using OperandA = Tcgen05Operand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>;
 using OperandB = Tcgen05Operand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
 constexpr int kM = OperandA::kExtent, kN = CTAS * OperandB::kExtent, kK = OperandA::kDepth;
 using Cluster = ClusterShape<CTAS>;
+using Tiles = OutputTiles<kM, kN, Cluster, GROUP_M>;
 // Consumer 0 stores and helper 0 multiplies; few registers are needed.
 using Roles = WarpSpecialized<1, RegisterSplit<0, 0>, CTAS>;
-using Sum = typename AccumulatorOf<ATile::Element>::Type;
-using Accumulators = AccumulatorRing<Sum, kN, 2, CTAS>;
 using Output = TmemEpilogue<CTile>;
 
-struct Stage {
-    ATile::Shared a;
-    BTile::Shared b;
-};
-using OperandRing = Tcgen05Ring<Stage, STAGES, CTAS>;
-struct SharedMemory {
-    OperandRing ring;
+template <typename Stage, typename AccumulatorStages>
+struct SharedStorage {
+    using Accumulators = AccumulatorStages;
+
+    Tcgen05Ring<Stage, STAGES, CTAS> ring;
     Output::Shared output;
     Accumulators accumulators;
 
@@ -38,58 +35,59 @@ __device__ Coordinates<Tile::kRank> at(int row, int k, int batch) {
     return in_batch<Tile::kRank>(kIsKMajor ? k : row, kIsKMajor ? row : k, batch);
 }
 
-// store(output, accumulators, tile) stores the next accumulators of a tile.
-template <typename Store>
-__device__ __forceinline__ void multiply_in_tensor_memory(
-    SharedMemory& shared,
-    const ATile& a,
-    const BTile& b,
-    const CTile& c,
-    const OutputTiles<kM, kN, Cluster, GROUP_M>& tiles,
-    int k,
-    const Store& store_tile
+// Load the operands that this CTA has of a stage.
+template <typename Ring>
+__device__ __forceinline__ void load_operands(
+    const ProducerStage<Ring>& stage, const ATile& a, const BTile& b, const OutputTile& tile
 ) {
-    const TmemAllocation<Accumulators::kAllColumns, CTAS> tmem(shared.accumulators.address);
-    const auto first = tmem.tile<Sum, kN>();
+    const int depth = stage.iteration() * kK;
+    const int column = tile.n + Cluster::rank_m() * OperandB::kExtent;
+    Ring::load(stage, a, stage->a, at<ATile, A_IS_K_MAJOR>(tile.m, depth, tile.batch));
+    Ring::load(stage, b, stage->b, at<BTile, B_IS_K_MAJOR>(column, depth, tile.batch));
+}
+
+// Run the roles on all tiles. load(stage, tile) loads a stage, multiply(d, stage) issues the mma of
+// a stage, and store(output, accumulators, tile) stores the next accumulators of a tile. `first` is
+// the first set of accumulators.
+template <typename Shared, typename Load, typename Multiply, typename Store, typename... Maps>
+__device__ __forceinline__ void run_roles(
+    Shared& shared,
+    const typename Shared::Accumulators::Tile& first,
+    const Tiles& tiles,
+    int k,
+    const Load& load,
+    const Multiply& multiply,
+    const Store& store,
+    const Maps&... maps
+) {
     const StaticScheduler schedule(tiles);
     const int k_blocks = count_tiles(k, kK);
-
-    const auto load = [&] {
+    const auto load_all = [&] {
         auto producer = shared.ring.producer();
         for (const auto tile : schedule) {
-            const int column = tile.n + Cluster::rank_m() * OperandB::kExtent;
-            for (const auto stage : producer.produce(k_blocks)) {
-                const int depth = stage.iteration() * kK;
-                const auto a_at = at<ATile, A_IS_K_MAJOR>(tile.m, depth, tile.batch);
-                const auto b_at = at<BTile, B_IS_K_MAJOR>(column, depth, tile.batch);
-                OperandRing::load(stage, a, stage->a, a_at);
-                OperandRing::load(stage, b, stage->b, b_at);
-            }
+            for (const auto& stage : producer.produce(k_blocks)) load(stage, tile);
         }
     };
-    const auto multiply = [&](int helper) {
+    const auto multiply_all = [&](int helper) {
         if (helper != 0 || !leads_pair<CTAS>() || !elect()) return;
         set_role("mma");
         auto stages = shared.ring.consumer();
         auto accumulators = shared.accumulators.producer(first);
         for ([[maybe_unused]] const auto tile : schedule) {
             const auto d = accumulators.acquire();
-            for (const auto stage : stages.consume(k_blocks)) {
-                const bool adds = stage.iteration() > 0;
-                tcgen05_mma<OperandA, OperandB, CTAS>(d, stage->a, stage->b, adds);
-            }
+            for (const auto& stage : stages.consume(k_blocks)) multiply(d, stage);
             accumulators.commit();
         }
     };
-    const auto store = [&](int) {
+    const auto store_all = [&](int) {
         set_role("epilogue");
         wait_for_previous_grids();
         auto accumulators = shared.accumulators.consumer(first);
         Output output(shared.output);
-        for (const auto tile : schedule) store_tile(output, accumulators, tile);
+        for (const auto tile : schedule) store(output, accumulators, tile);
         output.drain();
     };
-    Roles::run_with_helpers(shared, load, multiply, store, a, b, c);
+    Roles::run_with_helpers(shared, load_all, multiply_all, store_all, maps...);
 }
 
 }  // namespace tmaasync::kernels::gemm

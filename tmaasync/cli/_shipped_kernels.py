@@ -16,6 +16,7 @@ from tmaasync.kernel.observed import SeenKernel, observe
 from tmaasync.ops._operation import tile_configs
 
 _BF16, _FP8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+_E8M0 = ml_dtypes.float8_e8m0fnu
 _OFFSETS = np.array([0, 300, 512], np.int32)
 
 
@@ -79,6 +80,14 @@ def _scaled_matmul() -> None:
     ops.scaled_matmul(
         np.empty((512, 1024), _FP8), np.empty((2048, 1024), _FP8).T, scales_a.T, scales_b.T
     )
+
+
+def _block_scaled_matmul(packs: int, block: int, factor: Any) -> None:
+    a, b = (np.empty((rows, 1024 // packs), np.uint8) for rows in (512, 2048))
+    factors = (np.empty((rows, 1024 // block), factor) for rows in (512, 2048))
+    scale_a, scale_b = factors
+    dtype = "float4_e2m1fn" if packs == 2 else "float8_e4m3fn"
+    ops.scaled_matmul(a, b.T, scale_a, scale_b.T, a_dtype=dtype, b_dtype=dtype)
 
 
 def _conv2d() -> None:
@@ -200,6 +209,11 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "grouped_gemm.cu": (_grouped_matmul,),
         "k_grouped_gemm.cu": (_k_grouped_matmul,),
         "scaled_gemm.cu": (_scaled_matmul,),
+        "scaled_gemm_tensor_memory.cu": (
+            lambda: _on_b200(lambda: _block_scaled_matmul(1, 32, _E8M0)),
+            lambda: _on_b200(lambda: _block_scaled_matmul(2, 32, _E8M0)),
+            lambda: _on_b200(lambda: _block_scaled_matmul(2, 16, _FP8)),
+        ),
         "conv2d.cu": (_conv2d,),
         "attention.cu": _ATTENTION,
         "attention_tensor_memory.cu": (

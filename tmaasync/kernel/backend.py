@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import DeviceLimits, DeviceMemory, HostMemory, PreparedLaunch
-from tmaasync._hardware import HOPPER
+from tmaasync._hardware import HOPPER, WITH_TENSOR_MEMORY
 from tmaasync.kernel.arguments import Placed, View
 from tmaasync.kernel.hangs import BarrierName
 from tmaasync.kernel.recipe import LaunchRequest, Recipe
 from tmaasync.kernel.repeated import RepeatedCall
-from tmaasync.kernel.source import without_wgmma
+from tmaasync.kernel.source import without_tcgen05, without_wgmma
 from tmaasync.kernel.variables import Variable
 
 if TYPE_CHECKING:
@@ -133,10 +133,23 @@ class Backend(ABC):
         Raises:
             BackendError: The device has no wgmma, or not even TMA.
         """
+        if self.limits.compute_capability != HOPPER:
+            raise without_wgmma(user, *self._named_chip)
+
+    def require_tcgen05(self, user: str) -> None:
+        """Check that the device has tcgen05 and tensor memory, which an operation needs.
+
+        Raises:
+            BackendError: It has not.
+        """
+        if self.limits.compute_capability not in WITH_TENSOR_MEMORY:
+            raise without_tcgen05(user, *self._named_chip)
+
+    @property
+    def _named_chip(self) -> tuple[tuple[int, int], str]:
+        """The compute capability and the device, as messages name it."""
         limits = self.limits
-        if limits.compute_capability != HOPPER:
-            device = f"device {self.device} ({limits.name})"
-            raise without_wgmma(user, limits.compute_capability, device)
+        return limits.compute_capability, f"device {self.device} ({limits.name})"
 
     @abstractmethod
     def max_active_clusters(self, size: int) -> int:

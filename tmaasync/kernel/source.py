@@ -340,7 +340,7 @@ def arch_for(source: Source, capability: tuple[int, int], device: str = "this de
     if capability != HOPPER and "wgmma" in _own_code(source):
         raise without_wgmma(source.name, capability, device)
     if capability[0] not in _WITH_TCGEN05 and _includes_tcgen05(source):
-        raise _without_tcgen05(source.name, capability, device)
+        raise without_tcgen05(source.name, capability, device)
     return f"sm_{capability[0]}{capability[1]}a"
 
 
@@ -382,9 +382,10 @@ def without_wgmma(user: str, capability: tuple[int, int], device: str) -> Backen
     return _without(user, needed, capability, device, "an H100 or H200, or on NumPy arrays")
 
 
-def _without_tcgen05(user: str, capability: tuple[int, int], device: str) -> BackendError:
+def without_tcgen05(user: str, capability: tuple[int, int], device: str) -> BackendError:
+    """Return the error for a kernel or operation that needs tcgen05 on a device without it."""
     needed = "tcgen05, the tensor core instructions of compute capabilities 10.0 and 10.3"
-    instead = 'a B200 or B300, or on NumPy arrays with arch="sm_100a"'
+    instead = 'a B200 or B300, or on NumPy arrays inside emulate.chip("sm_100a")'
     return _without(user, needed, capability, device, instead)
 
 

@@ -1,4 +1,4 @@
-"""ops.scaled_matmul: scaled_gemm.cu, a block-scaled FP8 GEMM."""
+"""ops.scaled_matmul: scaled_gemm.cu, an FP8 GEMM with scales for blocks of 128."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tmaasync.ops._allocation import (
     reached_operand,
     reached_output,
 )
+from tmaasync.ops._block_scaled_matmul import Call, multiply_blocks
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._extents import check_extents
 from tmaasync.ops._gemm.config import SCALE_BLOCK, SCALES_PER_LOAD, Occupancy, PersistentWork
@@ -55,16 +56,17 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     dtype: object = None,
     a_dtype: object = None,
     b_dtype: object = None,
+    scale_dtype: object = None,
+    scale_layout: str = "rows",
     stream: object = None,
 ) -> Any:
-    """Multiply fp8 matrices with scales for blocks of 128 along K (a block-scaled FP8 GEMM).
+    """Multiply matrices of fp8 or fp4 with scales for blocks along K (a block-scaled GEMM).
 
-    ``out[m, n] = sum(scale_a[m, k // 128] * a[m, k] * b[k, n] * scale_b[k // 128, n // 128])`` over
-    k; or with ``scale_b[k // 128, n]``. The tensor cores accumulate over 128 elements of K; the
-    accumulators are then scaled and added in fp32, and rounded once. ``scale_a * scale_b`` is a
-    float32 too: above 3.4e38 it is infinity, and below 1.2e-38 it loses accuracy or is 0.
-
-    These layouts need no staging copies:
+    On Hopper fp8 has float32 scales for 128 elements. ``out[m, n] = sum(scale_a[m, k // 128] *
+    a[m, k] * b[k, n] * scale_b[k // 128, n // 128])`` over k; or with ``scale_b[k // 128, n]``. The
+    tensor cores accumulate over 128 elements of K; the accumulators are then scaled and added in
+    fp32, and rounded once. ``scale_a * scale_b`` is a float32 too: above 3.4e38 it is infinity, and
+    below 1.2e-38 it loses accuracy or is 0. These layouts need no staging copies:
 
     * ``a`` and ``b.T``: K contiguous, rows that start at multiples of 16 bytes;
     * ``scale_a``, and ``scale_b`` with one scale per column: M or N contiguous, with a stride that
@@ -74,14 +76,24 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     They match torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128, except 1 x 128 scales
     of b, which torch stores as [N, K / 128]: pass their ``.T``.
 
+    On B200 and B300 the tensor cores apply scale factors of one byte (compiled and emulated, not
+    run on a chip; OCP Microscaling Formats, and PTX ISA on ``tcgen05.mma``): MXFP8, float8 with a
+    float8_e8m0fnu for 32 elements; MXFP4, float4 with the same; NVFP4, float4 with a float8_e4m3fn
+    for 16. K is a multiple of 32 or 16. ``out[m, n] = sum(scale_a[m, k // 32] * a[m, k] * b[k, n] *
+    scale_b[k // 32, n])``. A byte has two float4, the first in the low bits: ``a`` is [M, K / 2]
+    and ``b`` [K / 2, N], of uint8 with ``a_dtype="float4_e2m1fn"``, or of torch's float4_e2m1fn_x2.
+
     M, N and K may be up to 2^31 - 2^18 (2,147,221,504) each.
 
     Args:
-        a: [M, K], float8_e4m3fn or float8_e5m2, on a GPU, or in host memory for the emulator.
+        a: [M, K], float8_e4m3fn or float8_e5m2, on a GPU, or in host memory for the emulator; or
+            float4 as above.
         b: [K, N], of either type, on the same device; for a matrix [N, K] pass ``b.T``.
-        scale_a: [M, ceil(K / 128)], float32.
+        scale_a: [M, ceil(K / 128)], float32. Scale factors are [M, K / 32], or [M, K / 16] of
+            NVFP4; a pair of them and a number, or an array of one float32, scales all of ``a`` too.
         scale_b: [ceil(K / 128), ceil(N / 128)] or [ceil(K / 128), N], float32; its shape
             decides. With one scale per 128 columns, K may be padded to a multiple of 4 scales.
+            Scale factors are [K / 32, N], or [K / 16, N] of NVFP4; or a pair, as of ``scale_a``.
         out: The output, [M, N]. By default a new array of the framework of ``a``; if a row of N
             elements is not a multiple of 16 bytes, rows are padded and the array is not contiguous.
         dtype: Output type: bfloat16, float16 or float32; by default the type of ``out``, else
@@ -89,6 +101,11 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
         a_dtype: Read ``a`` as this type of the same width, for frameworks without
             that type, such as float8 in a CuPy array of uint8.
         b_dtype: The same for ``b``.
+        scale_dtype: The same for scale factors.
+        scale_layout: ``"rows"``, of which the operation makes swizzled atoms in each call; or
+            ``"swizzled"``: the scale factors of a, and of b.T, are contiguous atoms of 128 rows by
+            4 (SWIZZLE_32_4_4 of torch, "1D Block Scaling Factors Layout" of cuBLAS), of any shape.
+            Padding within atoms must not be NaN.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -97,7 +114,8 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     Raises:
         ArgumentError: Shapes or devices do not match, or ``out`` is invalid.
         ArrayTypeError: A type that the kernel does not have.
-        BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
+        BackendError: The device does not multiply these types; or, for host arrays, there is no
+            C++ compiler.
 
     >>> import ml_dtypes, numpy as np
     >>> a, b = (np.ones(shape, ml_dtypes.float8_e4m3fn) for shape in ((2, 256), (8, 256)))
@@ -106,11 +124,15 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     array([384., 896.], dtype=float32)
     """
     is_new = out is None
-    option = (dtype, a_dtype, b_dtype, is_new)
+    option = (dtype, a_dtype, b_dtype, scale_dtype, scale_layout, is_new)
     arrays = (a, b, scale_a, scale_b) if is_new else (a, b, scale_a, scale_b, out)
     done = _CALLS.run(arrays, option, stream)
     if done is not None:
-        return done[4]
+        return done[-1]
+    dtypes = (a_dtype, b_dtype, scale_dtype)
+    call = Call(a, b, scale_a, scale_b, out, dtype, dtypes, scale_layout)
+    if call.is_block_scaled:
+        return multiply_blocks(_CALLS, call, option, stream)
     operands, output = checked(a, b, scale_a, scale_b, out, dtype, (a_dtype, b_dtype))
     operation = _CALLS.operation(
         ScaledMatmul,
@@ -210,9 +232,9 @@ def _check_types(operands: Operands) -> None:
     for name in ("scale_a", "scale_b"):
         held = operands.named[name].element
         if held.name != "float32":
-            raise ArrayTypeError.broken(
-                name, held, "scales are float32", "Convert it", verb="holds"
-            )
+            rule = "scales are float32, and scale factors of 32 or 16 elements float8"
+            remedy = 'Convert it; of bytes pass scale_dtype="float8_e8m0fnu" or "float8_e4m3fn"'
+            raise ArrayTypeError.broken(name, held, rule, remedy, verb="holds")
 
 
 def _shape_violations(operands: Operands) -> Iterator[Violation]:

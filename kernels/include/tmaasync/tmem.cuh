@@ -52,6 +52,13 @@ __device__ __forceinline__ void tmem_wait_stores() {
     ptx::tcgen05_wait_st();
 }
 
+// The least allocation with this many columns: a power of two from 32 on.
+__device__ constexpr int tmem_columns(int columns) {
+    int allocated = 32;
+    while (allocated < columns) allocated *= 2;
+    return allocated;
+}
+
 // An allocation of kColumns columns of tensor memory, a power of two from 32 to 512, that ends with
 // its scope. All threads of the CTA construct and destroy it together; with kCtas = 2 all threads
 // of both CTAs of the pair, which share a cluster of two. Its first warp allocates.

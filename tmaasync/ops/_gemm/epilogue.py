@@ -208,8 +208,8 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
             bias=at.get("bias", 0),
             scale_a=at.get("scale_a", 0),
             scale_b=at.get("scale_b", 0),
-            alpha_bits=_float_bits(alpha),
-            beta_bits=_float_bits(beta),
+            alpha_bits=float_bits(alpha),
+            beta_bits=float_bits(beta),
         )
 
 
@@ -284,5 +284,6 @@ def _check_scale(name: str, view: ArrayView) -> None:
         )
 
 
-def _float_bits(value: float) -> int:
+def float_bits(value: float) -> int:
+    """Return the bits of a float32, as a launch takes a number."""
     return int.from_bytes(struct.pack("<f", value), "little")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tmaasync._elements import Element
-from tmaasync._hardware import MAX_SHARED_BYTES
+from tmaasync._hardware import MAX_SHARED_BYTES, WITH_TENSOR_MEMORY
 from tmaasync.kernel import Backend
 from tmaasync.modes import Swizzle
 from tmaasync.ops._gemm.config import (
@@ -20,12 +20,13 @@ from tmaasync.ops._gemm.config import (
 from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._operation import overridden
 
-_CAPABILITIES = ((10, 0), (10, 3))
 _INTEGERS = ("int8", "uint8")
 _ROWS = 128  # of a CTA tile: the lanes of tensor memory
 _BARRIERS_BYTES = 1024
 _STAGING_BYTES = 2 * _ROWS * LINE_BYTES
 _MOST_STAGES = 8
+_STAGE_ALIGNMENT = 1024
+_COLUMNS = 512  # of tensor memory
 _TILE_OVERHEAD = 32
 """Columns of a tile whose multiplication takes as long as its start and end: predicted."""
 
@@ -42,10 +43,13 @@ class TensorMemoryConfig(TileConfig):
         return self.block_n // self.cluster, 1
 
     @property
+    def stage_bytes(self) -> int:
+        return (_ROWS + self.block_n // self.cluster) * BLOCK_K_BYTES
+
+    @property
     def stages(self) -> int:
-        stage_bytes = (_ROWS + self.block_n // self.cluster) * BLOCK_K_BYTES
         room = MAX_SHARED_BYTES - _STAGING_BYTES - _BARRIERS_BYTES
-        return min(_MOST_STAGES, room // stage_bytes)
+        return min(_MOST_STAGES, room // self.stage_bytes)
 
     @property
     def constants(self) -> dict[str, int]:
@@ -66,9 +70,9 @@ def runs_on_tensor_memory(backend: Backend, operands: str) -> bool:
         BackendError: It does neither.
     """
     capability = backend.limits.compute_capability
-    if capability in _CAPABILITIES and (operands not in _INTEGERS or capability == (10, 0)):
+    if capability in WITH_TENSOR_MEMORY and (operands not in _INTEGERS or capability == (10, 0)):
         return True
-    integers = capability in _CAPABILITIES
+    integers = capability in WITH_TENSOR_MEMORY
     backend.require_wgmma("ops.matmul of integers" if integers else "ops.matmul")
     return False
 
@@ -90,3 +94,48 @@ def _candidates(problem: Problem) -> Iterator[TileConfig]:
             # N-major tiles of B have whole boxes of 64 columns in each CTA.
             if problem.b_is_k_major or block_n // ctas >= 64:
                 yield TensorMemoryConfig(1, block_n, ctas, rows=_ROWS)
+
+
+@dataclass(frozen=True)
+class BlockScaledConfig(TensorMemoryConfig):
+    """A config of scaled_gemm_tensor_memory.cu, whose stages also hold scale factors.
+
+    Attributes:
+        factors: Scale factors of a row in a stage.
+    """
+
+    factors: int = 0
+
+    @property
+    def stage_bytes(self) -> int:
+        factor_bytes = self.factors * (_ROWS + self.block_n)
+        return super().stage_bytes + -(-factor_bytes // _STAGE_ALIGNMENT) * _STAGE_ALIGNMENT
+
+    @property
+    def stages(self) -> int:
+        # The factors of each stage have columns of tensor memory next to the accumulators: one
+        # column for 32 rows and 4 factors. Wide tiles have one set of accumulators.
+        columns = self.factors * (_ROWS + self.block_n) // 128
+        accumulators = min(2 * self.block_n, _COLUMNS // 2)
+        return min(super().stages, (_COLUMNS - accumulators) // columns)
+
+
+def block_scaled_config(m: int, n: int, factors: int, occupancy: Occupancy) -> BlockScaledConfig:
+    """Return the config with the least predicted time; none was measured.
+
+    A tile takes as long as its multiplication, or as its loads: in the cycles in which a CTA
+    multiplies 64 bytes of K by one column, 64 bytes arrive from L2.
+    """
+
+    def time(config: BlockScaledConfig) -> int:
+        active = occupancy.max_active_clusters(config.cluster)
+        loaded = _ROWS + config.block_n // config.cluster
+        of_a_tile = max(config.block_n, loaded) + _TILE_OVERHEAD
+        return -(-config.clusters(m, n) // active) * of_a_tile
+
+    candidates = (
+        BlockScaledConfig(1, block_n, ctas, rows=_ROWS, factors=factors)
+        for block_n in (256, 128)
+        for ctas in ((2, 1) if m > _ROWS else (1,))
+    )
+    return overridden(min(candidates, key=time))

@@ -24,11 +24,7 @@ struct AccumulatorRing {
     static constexpr int kStages = kStageCount;
     static constexpr int kReaderWarps = 4;
     // Columns to allocate: a power of two.
-    static constexpr int kAllColumns = kStages * kColumns > 256   ? 512
-                                       : kStages * kColumns > 128 ? 256
-                                       : kStages * kColumns > 64  ? 128
-                                       : kStages * kColumns > 32  ? 64
-                                                                  : 32;
+    static constexpr int kAllColumns = tmem_columns(kStages * kColumns);
     static_assert(kStages * kColumns <= 512, "tensor memory has 512 columns");
 
     SharedMemBarrier full[kStages];

@@ -1,0 +1,154 @@
+"""The block-scaled GEMM on tensor memory: right in every order, and its defects are reported."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
+from planted_choices import Choices, choices
+
+from tmaasync import Kernel, emulate
+from tmaasync.emulate.launch.schedule import Policy
+from tmaasync.tile import create_tma_tile
+
+KERNELS = Path(__file__).parents[3] / "kernels"
+
+
+def inlined(name: str) -> str:
+    """Return the kernel's text with the headers in place of their includes, as one text to edit."""
+    text = (KERNELS / "gemm" / name).read_text(encoding="utf-8")
+    for header in ("include/tmaasync/tcgen05_scales.cuh", "gemm/tensor_memory.cuh"):
+        held = (KERNELS / header).read_text(encoding="utf-8").replace("#pragma once\n", "")
+        include = rf'#include [<"](?:tmaasync/)?{Path(header).name}[>"]\n'
+        (found,) = re.findall(include, text)
+        text = text.replace(found, held)
+    return text.replace('#include "whole_scale.cuh"\n', WHOLE_SCALE)
+
+
+WHOLE_SCALE = (KERNELS / "gemm/whole_scale.cuh").read_text().replace("#pragma once\n", "")
+SOURCE = inlined("scaled_gemm_tensor_memory.cu")
+COPY_A = "of_a.copy_from<CTAS>(stage->a_factors);"
+COPY_B = "of_b.copy_from<CTAS>(stage->b_factors);"
+LOAD_B = "Ring::load(stage, b_factors, stage->b_factors, {0, atom, tile.n / 128});"
+STAGES = "for (const auto& stage : stages.consume(k_blocks)) multiply(d, stage);"
+COLUMNS = "columns + stage.index() * kStageColumns"
+DEFECTS = defects(
+    "scaled_gemm_tensor_memory",
+    ("no fence before the factors are copied", without("tcgen05_fence_after_thread_sync();"), RACE,
+     r"(?s)tensor memory.*tcgen05\.cp.*after_thread_sync.*tcgen05-fence"),
+    ("the factors of A are not copied", without(COPY_A), FAULT,
+     r"tcgen05\.mma reads .*nothing has written"),
+    ("the factors of B are not copied", without(COPY_B), FAULT,
+     r"tcgen05\.mma reads .*nothing has written"),
+    ("the factors of B are not loaded", without(LOAD_B), DEADLOCK, r"ring\.full\[0\]"),
+    ("the bytes of the factors of B are not expected", without("+ BFactorTile::kBytes"),
+     FAULT + RACE + DEADLOCK, r"ring\.full|b_factors|expect"),
+    ("all stages have the same columns", Edit(COLUMNS, "columns"), RACE,
+     r"(?s)tensor memory.*tcgen05\.cp"),
+    ("factors of B over factors of A", Edit("of_a.address + AFactors::kColumns", "of_a.address"),
+     RACE, r"(?s)tensor memory.*tcgen05\.cp.*tcgen05\.cp"),
+    ("the factors over the accumulators",
+     Edit("tmem.tile<float, kFactorColumns, kSets * kN>().address",
+          "tmem.tile<float, kFactorColumns, 0>().address"), RACE + FAULT, r"tensor memory"),
+    ("columns beyond the allocation",
+     Edit(COLUMNS, "columns + 2 * kN + stage.index() * kStageColumns"), FAULT,
+     r"tcgen05\.cp .* columns \d+ to \d+ .*(not allocated|physical_bounds)"),
+    ("the stage is released before its factors are read",
+     Edit(STAGES, "for (auto&& stage : stages.consume(k_blocks)) "
+          "{ stage.release(); multiply(d, stage); }"),
+     RACE, r"(?s)race on ring\.stages\[\d\].*(may still be reading|may not have landed)"),
+    ("the factors of a step begin in the next stage",
+     Edit("address + 4 * kRowAtoms * (step", "address + kColumns + 4 * kRowAtoms * (step"),
+     FAULT + RACE, r"tensor memory"),
+    ("one CTA copies for itself", Edit(COPY_A, "of_a.copy_from<1>(stage->a_factors);"), FAULT,
+     r"cta_group::1.*cta_group::2|cta_group::2.*cta_group::1"),
+    ("both CTAs multiply", without("!leads_pair<CTAS>() ||"), FAULT + RACE + DEADLOCK,
+     r"ring\.full\[0\]"),
+    ("the accumulators are never committed", without("accumulators.commit();"), DEADLOCK,
+     r"accumulators\.full"),
+)  # fmt: skip
+SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
+M, N, K_BYTES, SETS = 512, 256, 512, 2  # 512 bytes of packed float4: 4 stages of 2 factor atoms
+
+
+class Problem(NamedTuple):
+    """The kernel's arguments, the output among them, its tiles, and the sums in float64."""
+
+    arguments: tuple[Any, ...]
+    tiles: dict[str, Any]
+    out: npt.NDArray[np.float32]
+    exact: npt.NDArray[np.float64]
+
+
+@pytest.fixture(scope="module")
+def one() -> Problem:
+    """MXFP4 with a power of two for every 32 elements, and values of 1 and 2."""
+    rng = np.random.default_rng(0)
+    sides, values = [], []
+    for rows in (M, N):
+        doubled = rng.integers(0, 2, (rows, K_BYTES, 2), np.uint8)
+        codes = np.where(doubled == 1, 4, 2).astype(np.uint8)  # 2.0 and 1.0
+        powers = rng.integers(-2, 3, (rows, K_BYTES // 16))
+        atoms = (powers + 127).astype(np.uint8).reshape(rows // 128, 4, 32, K_BYTES // 64, 4)
+        words = np.ascontiguousarray(atoms.transpose(0, 3, 2, 1, 4)).view(np.uint32)
+        sides.append((codes[..., 0] | codes[..., 1] << 4, words.reshape(rows // 128, -1, 128)))
+        values.append((1.0 + doubled.reshape(rows, -1)) * np.repeat(2.0**powers, 32, axis=1))
+    out = np.zeros((M, N), np.float32)
+    (a, of_a), (b, of_b) = sides
+    tiles = {
+        "ATile": create_tma_tile(a, (128, 128), swizzle="128B"),
+        "BTile": create_tma_tile(b, (64, 128), swizzle="128B"),
+        "AFactorTile": create_tma_tile(of_a, (1, 2, 128)),
+        "BFactorTile": create_tma_tile(of_b, (1, 2, 128)),
+        "CTile": create_tma_tile(out, (128, 32), swizzle="128B"),
+    }
+    arguments = (*tiles.values(), 0, 0, np.float32(1), M, N, K_BYTES)
+    return Problem(arguments, tiles, out, values[0] @ values[1].T)
+
+
+@pytest.fixture(scope="module")
+def texts() -> Choices:
+    return choices(SOURCE, DEFECTS)
+
+
+CONSTANTS = {
+    "STAGES": 2, "CTAS": 2, "GROUP_M": 8, "A_IS_K_MAJOR": True, "B_IS_K_MAJOR": True,
+    "BLOCK": 32, "IS_SCALED": False,
+}  # fmt: skip
+_BUILT: dict[str, Kernel] = {}
+
+
+def run(texts: Choices, one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
+    text = texts.text_with(defect)
+    if text not in _BUILT:
+        elements = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
+        _BUILT[text] = Kernel(
+            text,
+            "scaled_gemm_tensor_memory",
+            types={**one.tiles, **elements},
+            constants=CONSTANTS,
+            arch="sm_100a",
+        )
+    kernel = _BUILT[text]
+    texts.choose(kernel, defect)
+    one.out.fill(np.nan)
+    with emulate.scheduled(policy, seed=seed, races=True):
+        kernel(2, 256, one.arguments, cluster=2)
+
+
+def test_the_kernel_is_right_in_every_order(texts: Choices, one: Problem) -> None:
+    for seed in range(20):
+        run(texts, one, None, "adversarial" if seed % 2 else "random", seed)
+        np.testing.assert_array_equal(one.out, one.exact)
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
+def test_a_defect_is_reported_in_every_order(texts: Choices, one: Problem, defect: Defect) -> None:
+    for policy, seed in SCHEDULES:
+        with pytest.raises(defect.reported, match=defect.says):
+            run(texts, one, defect, policy, seed)

@@ -1,0 +1,279 @@
+"""ops.scaled_matmul of MXFP8, MXFP4 and NVFP4 on emulated chips, with races searched.
+
+The expected results are float64 sums of values that this file decodes itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tmaasync import ArgumentError, ArrayTypeError, BackendError, emulate, ops
+from tmaasync.ops._gemm.tensor_memory import BlockScaledConfig
+from tmaasync.ops._operation import tile_configs
+
+Bytes = npt.NDArray[np.uint8]
+E4M3, E5M2, E8M0 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e8m0fnu
+FP4: Any = {"a_dtype": "float4_e2m1fn", "b_dtype": "float4_e2m1fn"}
+BLOCKS = {"MXFP8": 32, "MXFP4": 32, "NVFP4": 16}
+ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-10, "float32": 2.0**-20}
+SIZES = (1, 16, 63, 128, 129, 300)
+
+
+@pytest.fixture(autouse=True)
+def chip() -> Iterator[None]:
+    with emulate.chip("sm_100a"), emulate.scheduled("random", seed=1, races=True):
+        yield
+
+
+# --- decoded values -----------------------------------------------------------------------------
+
+
+def minifloat(codes: Bytes, exponent_bits: int, fraction_bits: int) -> npt.NDArray[np.float64]:
+    """Decode a sign, an exponent and a fraction; no code is infinite or NaN."""
+    exponent = codes >> fraction_bits & (1 << exponent_bits) - 1
+    fraction = (codes & (1 << fraction_bits) - 1) / 2.0**fraction_bits
+    bias = (1 << exponent_bits - 1) - 1
+    size = np.where(exponent == 0, 2 * fraction, 1 + fraction)
+    size *= 2.0 ** np.maximum(exponent.astype(int) - bias, -bias) * 1.0
+    sign = codes >> exponent_bits + fraction_bits & 1
+    return np.asarray(np.where(sign == 1, -size, size))
+
+
+def packed(codes: Bytes) -> Bytes:
+    """Return two codes in a byte, the first in the low bits."""
+    return np.asarray(codes[:, ::2] | codes[:, 1::2] << 4, np.uint8)
+
+
+def atoms(factors: Bytes) -> Bytes:
+    """Return factors [rows, K / block] in atoms of 128 x 4, as cuBLAS's documentation has it."""
+    rows, columns = factors.shape
+    wide = -(-columns // 4)
+    out = np.zeros(-(-rows // 128) * wide * 512, np.uint8)
+    for row in range(rows):
+        for k in range(columns):
+            atom = row // 128 * wide + k // 4
+            out[atom * 512 + row % 32 * 16 + row % 128 // 32 * 4 + k % 4] = factors[row, k]
+    return out
+
+
+class Side(NamedTuple):
+    """One operand: its rows, its factors' codes [rows, K / block], and its decoded values."""
+
+    rows: Any
+    factors: Bytes
+    factor_type: Any
+    values: npt.NDArray[np.float64]
+
+    @classmethod
+    def drawn(cls, kind: str, rows: int, k: int, rng: np.random.Generator, dtype: Any) -> Side:
+        blocks = (rows, k // BLOCKS[kind])
+        if kind == "NVFP4":
+            factors = rng.integers(0, 0x7F, blocks, np.uint8)
+            scales, factor_type = minifloat(factors, 4, 3), E4M3
+        else:
+            factors = rng.integers(117, 138, blocks, np.uint8)
+            scales, factor_type = 2.0 ** (factors.astype(int) - 127), E8M0
+        if kind == "MXFP8":
+            exponent_bits, fraction_bits = (4, 3) if dtype is E4M3 else (5, 2)
+            greatest = 0x7E if dtype is E4M3 else 0x6C
+            codes = rng.integers(0, greatest, (rows, k), np.uint8)
+            codes |= rng.integers(0, 2, (rows, k), np.uint8) << 7
+            values, stored = minifloat(codes, exponent_bits, fraction_bits), codes.view(dtype)
+        else:
+            codes = rng.integers(0, 16, (rows, k), np.uint8)
+            values, stored = minifloat(codes, 2, 1), packed(codes)
+        return cls(stored, factors, factor_type, values * np.repeat(scales, BLOCKS[kind], 1))
+
+    def scales(self, layout: str, *, transposed: bool = False) -> Any:
+        if layout == "swizzled":
+            return atoms(self.factors).view(self.factor_type)
+        typed = self.factors.view(self.factor_type)
+        return typed.T if transposed else typed
+
+
+def multiplied(a: Side, b: Side, layout: str = "rows", **options: Any) -> Any:
+    options |= FP4 if a.rows.dtype == np.uint8 else {}
+    scales = a.scales(layout), b.scales(layout, transposed=True)
+    return ops.scaled_matmul(a.rows, b.rows.T, *scales, scale_layout=layout, **options)
+
+
+def check(c: Any, a: Side, b: Side, factor: float = 1.0) -> None:
+    """Compare with the exact sums, to rounding and what the tensor cores cut off each term."""
+    expected = factor * (a.values @ b.values.T)
+    sizes = abs(factor) * (np.abs(a.values) @ np.abs(b.values).T)
+    bound = ROUNDING[c.dtype.name] * np.abs(expected) + 2.0**-19 * sizes
+    assert (np.abs(c.astype(np.float64) - expected) <= bound).all()
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("seed", range(6))
+def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n = (int(rng.choice(SIZES)) for _ in range(2))
+    k = 32 * int(rng.integers(1, 40))
+    types = [(E4M3, E5M2)[int(rng.integers(2))] for _ in range(2)]
+    a, b = (
+        Side.drawn(kind, rows, k, rng, dtype) for rows, dtype in zip((m, n), types, strict=True)
+    )
+    output = ("float32", "bfloat16")[seed % 2]
+
+    c = multiplied(a, b, ("rows", "swizzled")[seed % 2], dtype=output)
+
+    check(c, a, b)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("ctas", [1, 2])
+@pytest.mark.parametrize("block_n", [128, 256])
+def test_every_tile_config(kind: str, ctas: int, block_n: int) -> None:
+    rng = np.random.default_rng(block_n + ctas)
+    factors = {"MXFP8": 4, "MXFP4": 8, "NVFP4": 16}[kind]
+    config = BlockScaledConfig(1, block_n, ctas, rows=128, factors=factors)
+    a, b = (Side.drawn(kind, rows, 1504, rng, E4M3) for rows in (300, 280))
+    out = np.full((300, 288), np.nan, np.float32)[:, :280]
+
+    with tile_configs(lambda _: config):
+        multiplied(a, b, "swizzled", out=out)
+
+    check(out, a, b)
+
+
+@pytest.mark.parametrize("layout", ["rows", "swizzled"])
+def test_scales_of_whole_matrices(layout: str) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (Side.drawn("NVFP4", rows, 96, rng, None) for rows in (40, 72))
+    scales = a.scales(layout), b.scales(layout, transposed=True)
+
+    for whole in ((0.5, 3.0), (np.array([0.25], np.float32), 6.0), (np.float32(1.5), None)):
+        pairs = [one if of is None else (one, of) for one, of in zip(scales, whole, strict=True)]
+        c = ops.scaled_matmul(a.rows, b.rows.T, *pairs, dtype="float32", scale_layout=layout, **FP4)
+        check(c, a, b, 1.5)
+
+
+def test_other_layouts_are_read_and_written_through_copies() -> None:
+    rng = np.random.default_rng(4)
+    a, b = (Side.drawn("MXFP8", rows, 64, rng, E4M3) for rows in (130, 50))
+    far = np.repeat(a.rows.view(np.uint8), 2, axis=1)[:, ::2].view(np.uint8)
+    factors = np.repeat(a.factors, 3, axis=1)[:, ::3]
+    of_b = np.concatenate([b.rows.view(np.uint8).T] * 2, axis=1)[:, :50]
+    out = np.full((50, 136), np.nan, np.float32).T[:130]
+
+    ops.scaled_matmul(
+        far, of_b, factors, b.factors.T, a_dtype=E4M3, b_dtype="e4m3", scale_dtype=E8M0, out=out
+    )
+
+    check(out, a, b)
+
+
+def test_an_operation_repeats_with_other_data_and_on_another_chip() -> None:
+    for seed, chip in enumerate(("sm_100a", "sm_100a", "sm_103a")):
+        rng = np.random.default_rng(seed)
+        a, b = (Side.drawn("MXFP4", rows, 256, rng, None) for rows in (128, 128))
+        with emulate.chip(chip):
+            check(multiplied(a, b, "swizzled", dtype="float32"), a, b)
+
+
+@pytest.mark.parametrize("shape", [(0, 8, 32), (8, 0, 32), (8, 16, 0)])
+def test_empty_sides(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = np.ones((m, k), E4M3), np.ones((n, k), E4M3)
+    c = ops.scaled_matmul(a, b.T, np.ones((m, k // 32), E8M0), np.ones((k // 32, n), E8M0))
+
+    assert c.shape == (m, n)
+    assert not c.astype(np.float32).any()
+
+
+def test_nan_factors_stay_in_their_rows() -> None:
+    rng = np.random.default_rng(7)
+    a, b = (Side.drawn("MXFP8", rows, 64, rng, E4M3) for rows in (130, 40))
+    a.factors[5, 1] = 0xFF
+
+    c = multiplied(a, b, dtype="float32")
+
+    assert np.isnan(c[5]).all()
+    assert not np.isnan(np.delete(c, 5, 0)).any()
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+FP8, SCALES = np.ones((32, 64), E4M3), np.ones((32, 2), E8M0)
+BYTES = np.ones((32, 32), np.uint8)
+REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {
+    "float8 with UE4M3": (
+        (FP8, FP8.T, SCALES.view(E4M3), SCALES.T), {}, ArrayTypeError,
+        r"hold .*, float8_e4m3fn, float8_e8m0fnu; .*MXFP8.*NVFP4.*scale_dtype",
+    ),
+    "float4 in bytes of their own": (
+        (np.ones((32, 64), ml_dtypes.float4_e2m1fn), BYTES.T, SCALES, SCALES.T),
+        {"b_dtype": "e2m1"}, ArrayTypeError,
+        r"a\.dtype is float4_e2m1fn; it holds one element in a byte.*Pack pairs.*a_dtype=",
+    ),
+    "fp4 with float32": (
+        (BYTES, BYTES.T, np.ones((32, 2), "f4"), np.ones((2, 32), "f4")), FP4, ArrayTypeError,
+        r"float32, float32; .*MXFP4",
+    ),
+    "a wrong shape": (
+        (FP8, FP8.T, SCALES, SCALES), {}, ArgumentError,
+        r"scale_b\.shape is \(32, 2\); .* 32 elements of K \(MXFP8\)\. Pass shape \(2, 32\)",
+    ),
+    "a depth without whole blocks": (
+        (FP8[:, :40], FP8[:, :40].T, SCALES, SCALES.T), {}, ArgumentError,
+        r"K is 40; MXFP8 has a scale factor for each 32 .*Pad a and b",
+    ),
+    "depths that differ": (
+        (FP8, FP8[:, :32].T, SCALES, SCALES.T), {}, ArgumentError, r"b\.shape .*64 rows.*b\.T",
+    ),
+    "atoms that are not whole": (
+        (FP8, FP8.T, SCALES, SCALES.T), {"scale_layout": "swizzled"}, ArgumentError,
+        r"scale_a\.shape is \(32, 2\); .*whole atoms of 128 rows by 4: 512 bytes\. Pad",
+    ),
+    "an unknown layout": (
+        (FP8, FP8.T, SCALES, SCALES.T), {"scale_layout": "tiled"}, ArgumentError,
+        r"scale_layout is 'tiled'; .*Pass 'rows' or 'swizzled'",
+    ),
+    "three scales": (
+        (FP8, FP8.T, (SCALES, 1, 1), SCALES.T), {}, ArgumentError,
+        r"scale_a is 3 arrays; .*\(factors",
+    ),
+    "a whole scale of another type": (
+        (FP8, FP8.T, (SCALES, np.ones(1)), SCALES.T), {}, ArrayTypeError, r"scale_a holds float64",
+    ),
+    "an output of integers": (
+        (FP8, FP8.T, SCALES, SCALES.T), {"dtype": "int32"}, ArrayTypeError, r"dtype is int32",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_call_is_refused_with_the_rule_and_a_remedy(name: str) -> None:
+    arrays, options, kind, said = REFUSED[name]
+
+    with pytest.raises(kind, match=said):
+        ops.scaled_matmul(*arrays, **options)
+
+
+def test_an_output_over_an_operand_is_refused() -> None:
+    a = np.ones((32, 64), E4M3)
+    out = a.view(np.uint8)[:, :64].view(np.float16)[:, :32]
+
+    with pytest.raises(ArgumentError, match="out overlaps a"):
+        ops.scaled_matmul(a, FP8.T, SCALES, SCALES.T, out=out)
+
+
+def test_hopper_is_refused_with_the_chips_that_have_it() -> None:
+    with (
+        emulate.chip("sm_90a"),
+        pytest.raises(BackendError, match=r"ops\.scaled_matmul of MXFP8 needs tcgen05.*B200"),
+    ):
+        ops.scaled_matmul(FP8, FP8.T, SCALES, SCALES.T)

@@ -1,0 +1,63 @@
+"""The tiles, arguments and builds of scaled_gemm_tensor_memory.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tmaasync._arrays import ArrayView
+from tmaasync.kernel import Kernel
+from tmaasync.ops._gemm.block_scales import ATOM_FACTORS, ATOM_ROWS, Format, cuda_type
+from tmaasync.ops._gemm.tensor_memory import BlockScaledConfig
+from tmaasync.ops._gemm.tiles import ScaledMatrices, gemm_constants, operand_tile, output_tile
+from tmaasync.ops._operation import shipped_kernel
+from tmaasync.tile import TMATensorTile, create_tma_tile
+
+
+class BlockScaledArguments(NamedTuple):
+    """The kernel's parameters; an absent array is 0, and k counts bytes."""
+
+    a: TMATensorTile
+    b: TMATensorTile
+    a_factors: TMATensorTile
+    b_factors: TMATensorTile
+    c: TMATensorTile
+    scale_a: ArrayView | int
+    scale_b: ArrayView | int
+    alpha: float
+    m: int
+    n: int
+    k: int
+
+
+def block_scaled_tiles(
+    operands: Sequence[ArrayView], c: ArrayView, config: BlockScaledConfig
+) -> ScaledMatrices[TMATensorTile]:
+    """Return the tiles over [M, K] and [N, K] of bytes, and their factors as of `as_atoms`."""
+    a, b, a_factors, b_factors = operands
+    side, parts = config.b_tile
+    is_one_column, is_one_row = b.shape[0] <= config.block_n, a.shape[0] <= config.block_m
+    atoms, words = config.factors // ATOM_FACTORS, a_factors.shape[-1]
+    return ScaledMatrices(
+        operand_tile(a, config.block_m, k_major=True, parts=1, is_read_once=is_one_column),
+        operand_tile(b, side, k_major=True, parts=parts, is_read_once=is_one_row),
+        create_tma_tile(a_factors, (1, atoms, words)),
+        create_tma_tile(b_factors, (config.block_n // ATOM_ROWS, atoms, words)),
+        output_tile(c, config),
+    )
+
+
+def block_scaled_kernel(
+    tiles: Sequence[str],
+    operands: tuple[str, str],
+    form: Format,
+    config: BlockScaledConfig,
+    *,
+    is_scaled: bool,
+) -> Kernel:
+    """Return the kernel for these tile types and operands, with or without a factor of all."""
+    names = ("ATile", "BTile", "AFactorTile", "BFactorTile", "CTile", "AElement", "BElement")
+    named = dict(zip(names, (*tiles, *map(cuda_type, operands)), strict=True))
+    constants = {"BLOCK": form.block, "IS_SCALED": is_scaled}
+    constants = {**gemm_constants(False, True, config), **constants}
+    return shipped_kernel("scaled_gemm_tensor_memory.cu", named, constants)
