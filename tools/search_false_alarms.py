@@ -198,6 +198,9 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
         "an epilogue": lambda: ops.matmul(a, b, c=c, out=c, beta=0.5, activation="gelu"),
         "attention": lambda: ops.attention(q, 4 * k, k),
         "causal attention": lambda: ops.attention(q, k, k, causal=True, return_lse=True),
+        "packed attention": lambda: ops.varlen_attention(
+            q[0], k[0], k[0], [0, 130, 130, 300], [0, 30, 200, 400], causal=True
+        ),
         "attention with softcap": lambda: ops.attention(q[:, :9], k, k, softcap=5.0),
         "integers": lambda: ops.matmul(np.ones((150, 96), np.int8), np.ones((96, 72), np.int8)),
         "MXFP8": lambda: block_scaled(1, 32, "float8_e4m3fn", "float8_e8m0fnu"),

@@ -1,4 +1,4 @@
-"""ops.attention on emulated chips with tensor memory, with races searched."""
+"""Attention on emulated chips with tensor memory, with races searched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from parity import random_attention
 from parity.attention_oracle import Array, Mask, assert_close, attend
+from parity.backends import Emulate
+from parity.paged_keys import KINDS, draw_paged, paged_from
+from parity.test_attention import check_packed
+from parity.test_paged_attention import check_pages
 
 from tmaasync import BackendError, emulate, ops
 from tmaasync.emulate.chips import CHIPS
@@ -104,10 +109,43 @@ def test_slices_of_packed_qkv_and_repeated_calls() -> None:
         check(*(qkv[:, :, one] for one in range(3)))
 
 
-def test_float8_is_refused_with_a_remedy() -> None:
+@pytest.mark.parametrize("number", range(4))
+def test_random_packed_sequences(number: int) -> None:
+    check_packed(Emulate(), random_attention.draw(number, small=True))
+
+
+def test_packed_sequences_of_wide_heads_in_a_group() -> None:
+    drawn_one = random_attention.draw(3, small=True)
+    check_packed(Emulate(), replace(drawn_one, heads=4, kv_heads=1, head_dim=192))
+
+
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("size", KINDS)
+def test_random_pages(size: int, number: int) -> None:
+    problem = draw_paged(number, size, small=True)
+
+    check_pages(Emulate(), problem, paged_from(problem, size))
+
+
+def test_decode_from_pages() -> None:
+    problem = replace(
+        draw_paged(0, 64, small=True),
+        queries=(1, 4, 0, 2, 1),
+        keys=(643, 131, 7, 0, 64),
+        heads=8,
+        kv_heads=2,
+    )
+
+    check_pages(Emulate(), problem, paged_from(problem, 64))
+
+
+@pytest.mark.parametrize("name", ["attention", "varlen_attention"])
+def test_float8_is_refused_with_a_remedy(name: str) -> None:
     q = np.ones((1, 8, 1, 64), ml_dtypes.float8_e4m3fn)
+    given = (q, q, q) if name == "attention" else (q[0], q[0], q[0], [0, 8])
 
     with pytest.raises(
-        BackendError, match=r"ops\.attention has no kernel for float8_e4m3fn on tensor memory"
+        BackendError,
+        match=rf"ops\.{name} has no kernel for float8_e4m3fn on .* to bfloat16 or float16",
     ):
-        ops.attention(q, q, q)
+        getattr(ops, name)(*given)

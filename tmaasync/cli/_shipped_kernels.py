@@ -220,6 +220,8 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
             lambda: _on_b200(lambda: _attention(4096, 4096, 128)),
             lambda: _on_b200(lambda: _attention(100, 4096, 64)),
             lambda: _on_b200(lambda: _attention(4096, 4096, 256)),
+            lambda: _on_b200(_varlen_attention),
+            lambda: _on_b200(_paged_attention),
         ),
         "attention_combine.cu": _ATTENTION,
         "attention_values.cu": _ATTENTION,

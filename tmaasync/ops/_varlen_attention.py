@@ -42,6 +42,7 @@ from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, rea
 from tmaasync.ops._flash.packed import PackedProblem
 from tmaasync.ops._flash.pages import Pages, PageTable, check_pages, rows_of_pages
 from tmaasync.ops._flash.sequences import Lengths
+from tmaasync.ops._flash.tensor_memory import runs_on_tensor_memory
 from tmaasync.ops._flash.tiles import packed_maps
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, NamedBinding, Operation
@@ -284,8 +285,6 @@ class VarlenAttention(Operation):
     in host memory stay the same, except with a paged KV cache: making the list checks the pages.
     """
 
-    needs_wgmma = "ops.varlen_attention"
-
     def __init__(
         self,
         operands: Sequence[Layout],
@@ -298,14 +297,17 @@ class VarlenAttention(Operation):
         scales: Scales = UNSCALED,
     ) -> None:
         super().__init__(out.device)
+        (q, k, _), sms = operands, self.backend.limits.sms
+        has_tensor_memory = runs_on_tensor_memory(self.backend, "ops.varlen_attention", q.element)
         self._scales = scales
         if operands[0].element.itemsize == 1:
             check_factor(scores, scales)
         self.is_paged = pages.size > 0
         self._spans = tuple(layout.span_bytes for layout in (*operands, out))
         self.variant = Variant.of(scores, has_lse=has_lse, is_packed=True, page_size=pages.size)
-        (q, k, _), sms = operands, self.backend.limits.sms
-        self._problem = PackedProblem(q, k, batch, scores, pages, self.variant, sms)
+        self._problem = PackedProblem(
+            q, k, batch, scores, pages, self.variant, sms, has_tensor_memory
+        )
         self._below_bytes: tuple[int, ...] = (0, 0, 0, 0)
         describe = describe_paged_sequence if self.is_paged else describe_sequence
         self._report = report_of(self.backend, describe)

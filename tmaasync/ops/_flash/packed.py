@@ -11,6 +11,7 @@ from tmaasync.ops._flash.cost_model import choose_tile_config
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.pages import Pages
 from tmaasync.ops._flash.schedule import packed_kv_splits, section
+from tmaasync.ops._flash.tensor_memory import tensor_memory_config
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import overridden
 
@@ -34,9 +35,12 @@ class PackedProblem:
     pages: Pages
     variant: Variant
     sms: int
+    has_tensor_memory: bool = False
 
     @cached_property
     def config(self) -> TileConfig:
+        if self.has_tensor_memory:
+            return overridden(tensor_memory_config(self._typical, self.sms, self.variant))
         config = choose_tile_config(self._typical, self.sms, self.variant)
         tiles = self._tiles(config) * self.q.shape[1] // config.heads_per_tile
         if self.batch.is_invariant:
