@@ -181,6 +181,11 @@ def of_blackwell() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "cluster launch control of pairs", functools.partial(clc.visit, several, (8, 3, 2), 2)
 
 
+def float_scaled(m: int, n: int) -> None:
+    a, b = (drawn(rows, 700, dtype=ml_dtypes.float8_e4m3fn) for rows in (m, n))
+    ops.scaled_matmul(a, b.T, np.ones((m, 6), np.float32), np.ones((6, -(-n // 128)), np.float32))
+
+
 def block_scaled(packs: int, block: int, dtype: str, factor: str) -> None:
     a, b = (np.full((rows, 1600 // packs), 0x22, np.uint8) for rows in (300, 264))
     scale_a, scale_b = (np.full((rows, 1600 // block), 0x38, np.uint8) for rows in (300, 264))
@@ -203,6 +208,7 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
         ),
         "attention with softcap": lambda: ops.attention(q[:, :9], k, k, softcap=5.0),
         "integers": lambda: ops.matmul(np.ones((150, 96), np.int8), np.ones((96, 72), np.int8)),
+        "FP8 with float32 scales": lambda: float_scaled(300, 264),
         "MXFP8": lambda: block_scaled(1, 32, "float8_e4m3fn", "float8_e8m0fnu"),
         "MXFP4": lambda: block_scaled(2, 32, "float4_e2m1fn", "float8_e8m0fnu"),
         "NVFP4": lambda: block_scaled(2, 16, "float4_e2m1fn", "float8_e4m3fn"),

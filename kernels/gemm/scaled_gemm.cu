@@ -18,15 +18,10 @@
 #include <tmaasync/wgmma.cuh>
 
 #include "config.cuh"
+#include "float_scales.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;
-
-// The scales of one stage.
-struct StageScales {
-    typename AScaleTile::Shared a;
-    typename BScaleTile::Shared b;
-};
 
 // Convert all chunks of a tile at once if each has a buffer; else half of the buffers at once.
 constexpr int kChunks = BLOCK_N / OutputChunk<CTile, kOutputMajor>::kColumns;
@@ -34,10 +29,6 @@ constexpr int kChunksAtOnce = kChunks <= EPILOGUE_BUFFERS ? kChunks : EPILOGUE_B
 using ScaledEpilogue = Epilogue<CTile, BLOCK_N, kOutputMajor, EPILOGUE_BUFFERS, kChunksAtOnce>;
 
 using ScaledSharedMemory = SharedStorage<StageScales, ScaledEpilogue>;
-
-constexpr int kScaleBlock = 128;
-constexpr bool kScalesEveryColumn = B_SCALE_COLUMNS == 1;
-constexpr int kScalesPerLoad = 4;  // 16 bytes, the minimum of a TMA load
 
 using ScaledLoop =
     ScaledMainLoop<WgmmaOperand<ATile, Major::kK>, WgmmaOperand<BTile, Major::kK>, BLOCK_N>;
@@ -55,18 +46,6 @@ extern "C" __device__ const int scaled_gemm_shared_bytes = sizeof(ScaledSharedMe
 constexpr u32 kScaledStageBytes = Stage::kBytes + AScaleTile::kBytes + BScaleTile::kBytes;
 
 // --- producer ------------------------------------------------------------------------------------
-
-// The start of the load of B's scales; for 128 columns, rounded down to a multiple of 16 bytes.
-__device__ Coordinates<2> b_scales_at(int n, int block) {
-    const int column = n / B_SCALE_COLUMNS;
-    if constexpr (kScalesEveryColumn) {
-        return {column, block};
-    } else if constexpr (B_SCALES_ARE_K_MAJOR) {
-        return {block / kScalesPerLoad * kScalesPerLoad, column};
-    } else {
-        return {column / kScalesPerLoad * kScalesPerLoad, block};
-    }
-}
 
 __device__ void load_tiles(
     ScaledSharedMemory& shared,
@@ -103,14 +82,10 @@ struct Scales {
     }
 
     __device__ auto columns(const StageScales& scales, int column, int block) const {
-        const float* first = scales.b.data();
-        const int mma = column / kScaleBlock;
         if constexpr (kScalesEveryColumn) {
-            return first + column;
-        } else if constexpr (B_SCALES_ARE_K_MAJOR) {
-            return first[mma * kScalesPerLoad + block % kScalesPerLoad];
+            return scales.b.data() + column;
         } else {
-            return first[n / kScaleBlock % kScalesPerLoad + mma];
+            return b_scale(scales, n, column, block);
         }
     }
 };

@@ -48,8 +48,14 @@ __device__ __forceinline__ void load_operands(
 
 // Run the roles on all tiles. load(stage, tile) loads a stage, multiply(d, stage) issues the mma of
 // a stage, and store(output, accumulators, tile) stores the next accumulators of a tile. `first` is
-// the first set of accumulators.
-template <typename Shared, typename Load, typename Multiply, typename Store, typename... Maps>
+// the first set of accumulators. With kIsSetOfStage each stage has a set of its own.
+template <
+    bool kIsSetOfStage = false,
+    typename Shared,
+    typename Load,
+    typename Multiply,
+    typename Store,
+    typename... Maps>
 __device__ __forceinline__ void run_roles(
     Shared& shared,
     const typename Shared::Accumulators::Tile& first,
@@ -74,8 +80,14 @@ __device__ __forceinline__ void run_roles(
         auto stages = shared.ring.consumer();
         auto accumulators = shared.accumulators.producer(first);
         for ([[maybe_unused]] const auto tile : schedule) {
-            const auto d = accumulators.acquire();
-            for (const auto& stage : stages.consume(k_blocks)) multiply(d, stage);
+            auto d = accumulators.acquire();
+            for (const auto& stage : stages.consume(k_blocks)) {
+                if (kIsSetOfStage && stage.iteration() > 0) {
+                    accumulators.commit();
+                    d = accumulators.acquire();
+                }
+                multiply(d, stage);
+            }
             accumulators.commit();
         }
     };

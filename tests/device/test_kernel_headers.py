@@ -37,9 +37,13 @@ GEMM = preamble(
         "ATile": tile("tmaasync::bfloat16", 128, 64),
         "BTile": tile("tmaasync::bfloat16", 128, 64),
         "CTile": tile("tmaasync::bfloat16", 64, 64),
+        "AScaleTile": tile("float", 1, 128),
+        "BScaleTile": tile("float", 1, 4),
         "Bias": "float",
     },
     {
+        "B_SCALE_COLUMNS": 128,
+        "B_SCALES_ARE_K_MAJOR": False,
         "CONSUMERS": 2,
         "ROWS": 64,
         "BLOCK_N": 128,

@@ -391,7 +391,7 @@ OPERATIONS: dict[str, Callable[[], Any]] = {
 
 
 REFUSED = [(name, chip) for name in OPERATIONS for chip in (B200, RTX)]
-ON_TENSOR_MEMORY = ("matmul", "attention", "varlen_attention")
+ON_TENSOR_MEMORY = ("matmul", "attention", "varlen_attention", "scaled_matmul")
 for one in ON_TENSOR_MEMORY:
     REFUSED.remove((one, B200))
 
@@ -417,6 +417,28 @@ def test_an_operation_is_compiled_for_tensor_memory(machine: Machine, name: str)
         OPERATIONS[name]()
 
     assert machine.cupy.modules
+
+
+def mxfp8() -> Any:
+    a, factors = array(128, 128, dtype=ml_dtypes.float8_e4m3fn), array(512, dtype=np.uint8)
+    b = CupyArray(np.zeros((128, 128), ml_dtypes.float8_e4m3fn).T)
+    return ops.scaled_matmul(
+        a, b, factors, factors, scale_dtype="float8_e8m0fnu", scale_layout="swizzled"
+    )
+
+
+def test_block_scales_are_compiled_for_tensor_memory_and_refused_elsewhere(
+    machine: Machine,
+) -> None:
+    machine.become(B200)
+    with pytest.warns(UntestedDeviceWarning, match="compute capability 10"):
+        mxfp8()
+    assert len(machine.cupy.modules) == 1
+
+    for capability in ((9, 0), RTX):
+        machine.become(capability)
+        with pytest.raises(BackendError, match=r"ops\.scaled_matmul of MXFP8 needs tcgen05"):
+            mxfp8()
 
 
 def test_the_emulator_has_wgmma() -> None:

@@ -209,6 +209,7 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "grouped_gemm.cu": (_grouped_matmul,),
         "k_grouped_gemm.cu": (_k_grouped_matmul,),
         "scaled_gemm.cu": (_scaled_matmul,),
+        "promoted_gemm_tensor_memory.cu": (lambda: _on_b200(_scaled_matmul),),
         "scaled_gemm_tensor_memory.cu": (
             lambda: _on_b200(lambda: _block_scaled_matmul(1, 32, _E8M0)),
             lambda: _on_b200(lambda: _block_scaled_matmul(2, 32, _E8M0)),

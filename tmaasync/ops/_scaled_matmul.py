@@ -22,8 +22,19 @@ from tmaasync.ops._allocation import (
 from tmaasync.ops._block_scaled_matmul import Call, multiply_blocks
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._extents import check_extents
-from tmaasync.ops._gemm.config import SCALE_BLOCK, SCALES_PER_LOAD, Occupancy, PersistentWork
+from tmaasync.ops._gemm.config import (
+    SCALE_BLOCK,
+    SCALES_PER_LOAD,
+    Occupancy,
+    PersistentWork,
+    ScaledTileConfig,
+)
 from tmaasync.ops._gemm.cost_model import choose_scaled_config
+from tmaasync.ops._gemm.tensor_memory import (
+    PromotedConfig,
+    promoted_config,
+    runs_on_tensor_memory,
+)
 from tmaasync.ops._gemm.tiles import (
     ScaledArguments,
     ScaledMatrices,
@@ -62,7 +73,7 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
 ) -> Any:
     """Multiply matrices of fp8 or fp4 with scales for blocks along K (a block-scaled GEMM).
 
-    On Hopper fp8 has float32 scales for 128 elements. ``out[m, n] = sum(scale_a[m, k // 128] *
+    fp8 may have float32 scales for 128 elements: ``out[m, n] = sum(scale_a[m, k // 128] *
     a[m, k] * b[k, n] * scale_b[k // 128, n // 128])`` over k; or with ``scale_b[k // 128, n]``. The
     tensor cores accumulate over 128 elements of K; the accumulators are then scaled and added in
     fp32, and rounded once. ``scale_a * scale_b`` is a float32 too: above 3.4e38 it is infinity, and
@@ -76,8 +87,8 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     They match torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128, except 1 x 128 scales
     of b, which torch stores as [N, K / 128]: pass their ``.T``.
 
-    On B200 and B300 the tensor cores apply scale factors of one byte (compiled and emulated, not
-    run on a chip; OCP Microscaling Formats, and PTX ISA on ``tcgen05.mma``): MXFP8, float8 with a
+    On B200 and B300 (compiled and emulated, not run on a chip) the tensor cores also apply scale
+    factors of one byte (OCP Microscaling Formats; PTX ISA on ``tcgen05.mma``): MXFP8, float8 with a
     float8_e8m0fnu for 32 elements; MXFP4, float4 with the same; NVFP4, float4 with a float8_e4m3fn
     for 16. K is a multiple of 32 or 16. ``out[m, n] = sum(scale_a[m, k // 32] * a[m, k] * b[k, n] *
     scale_b[k // 32, n])``. A byte has two float4, the first in the low bits: ``a`` is [M, K / 2]
@@ -264,8 +275,6 @@ _TRANSPOSES = (False, True, True, False)
 
 
 class ScaledMatmul(Operation):
-    needs_wgmma = "ops.scaled_matmul"
-
     def __init__(
         self,
         a: Layout,
@@ -277,6 +286,9 @@ class ScaledMatmul(Operation):
         column_scales: bool,
     ) -> None:
         super().__init__(out.device)
+        self._has_tensor_memory = runs_on_tensor_memory(
+            self.backend, a.element.name, "ops.scaled_matmul"
+        )
         self._operands = (
             Operand.of_rows(a),
             Operand.of_rows(b.transposed),
@@ -317,8 +329,11 @@ class ScaledMatmul(Operation):
     ) -> Launch:
         m, n = c.shape
         occupancy = Occupancy.of(self.backend)
-        config = overridden(
-            choose_scaled_config(m, n, occupancy, column_scales=self._column_scales)
+        columns = self._column_scales
+        config: ScaledTileConfig | PromotedConfig = overridden(
+            promoted_config(m, column_scales=columns)
+            if self._has_tensor_memory
+            else choose_scaled_config(m, n, occupancy, column_scales=columns)
         )
         transposed = self._operands[3].transposed
         operands = (a, b, scale_a, scale_b)

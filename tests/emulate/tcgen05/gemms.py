@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from tmaasync import Swizzle, create_tma_tile
 
-__all__ = ["COLUMNS", "GEMM", "PAIR_GEMM", "Problem", "problem"]
+__all__ = ["COLUMNS", "GEMM", "PAIR_GEMM", "Problem", "problem", "shipped_text"]
 
 FOLDER = Path(__file__).parent
 COLUMNS = 64  # of D
@@ -38,3 +39,14 @@ def problem(tiles: int, steps: int, rows: int = ROWS, columns: int = COLUMNS) ->
     tile_a = create_tma_tile(a, (ROWS, DEPTH), swizzle=Swizzle.B128)
     tile_b = create_tma_tile(b, (min(columns, COLUMNS), DEPTH), swizzle=Swizzle.B128)
     return Problem(tile_a, tile_b, np.zeros(exact.shape, np.float32), exact)
+
+
+def shipped_text(name: str, *headers: str) -> str:
+    """Return a shipped GEMM with these headers in place of their includes, as one text to edit."""
+    kernels = FOLDER.parents[2] / "kernels"
+    text = (kernels / "gemm" / name).read_text(encoding="utf-8")
+    for header in headers:
+        held = (kernels / header).read_text(encoding="utf-8").replace("#pragma once\n", "")
+        (found,) = re.findall(rf'#include [<"](?:tmaasync/)?{Path(header).name}[>"]\n', text)
+        text = text.replace(found, held)
+    return text

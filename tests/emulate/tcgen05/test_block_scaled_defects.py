@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
+from emulate.tcgen05.gemms import shipped_text
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, without
 from planted_choices import Choices, choices
 
 from tmaasync import Kernel, emulate
 from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.tile import create_tma_tile
 
-KERNELS = Path(__file__).parents[3] / "kernels"
-
-
-def inlined(name: str) -> str:
-    """Return the kernel's text with the headers in place of their includes, as one text to edit."""
-    text = (KERNELS / "gemm" / name).read_text(encoding="utf-8")
-    for header in ("include/tmaasync/tcgen05_scales.cuh", "gemm/tensor_memory.cuh"):
-        held = (KERNELS / header).read_text(encoding="utf-8").replace("#pragma once\n", "")
-        include = rf'#include [<"](?:tmaasync/)?{Path(header).name}[>"]\n'
-        (found,) = re.findall(include, text)
-        text = text.replace(found, held)
-    return text.replace('#include "whole_scale.cuh"\n', WHOLE_SCALE)
-
-
-WHOLE_SCALE = (KERNELS / "gemm/whole_scale.cuh").read_text().replace("#pragma once\n", "")
-SOURCE = inlined("scaled_gemm_tensor_memory.cu")
+SOURCE = shipped_text(
+    "scaled_gemm_tensor_memory.cu",
+    *("include/tmaasync/tcgen05_scales.cuh", "gemm/tensor_memory.cuh", "gemm/whole_scale.cuh"),
+)
 COPY_A = "of_a.copy_from<CTAS>(stage->a_factors);"
 COPY_B = "of_b.copy_from<CTAS>(stage->b_factors);"
 LOAD_B = "Ring::load(stage, b_factors, stage->b_factors, {0, atom, tile.n / 128});"
-STAGES = "for (const auto& stage : stages.consume(k_blocks)) multiply(d, stage);"
+STAGES = "const auto& stage : stages.consume(k_blocks)"
 COLUMNS = "columns + stage.index() * kStageColumns"
 DEFECTS = defects(
     "scaled_gemm_tensor_memory",
@@ -59,8 +46,8 @@ DEFECTS = defects(
      Edit(COLUMNS, "columns + 2 * kN + stage.index() * kStageColumns"), FAULT,
      r"tcgen05\.cp .* columns \d+ to \d+ .*(not allocated|physical_bounds)"),
     ("the stage is released before its factors are read",
-     Edit(STAGES, "for (auto&& stage : stages.consume(k_blocks)) "
-          "{ stage.release(); multiply(d, stage); }"),
+     (Edit(STAGES, STAGES.replace("const auto&", "auto&&")),
+      before("multiply(d, stage);", "stage.release();")),
      RACE, r"(?s)race on ring\.stages\[\d\].*(may still be reading|may not have landed)"),
     ("the factors of a step begin in the next stage",
      Edit("address + 4 * kRowAtoms * (step", "address + kColumns + 4 * kRowAtoms * (step"),
@@ -69,7 +56,7 @@ DEFECTS = defects(
      r"cta_group::1.*cta_group::2|cta_group::2.*cta_group::1"),
     ("both CTAs multiply", without("!leads_pair<CTAS>() ||"), FAULT + RACE + DEADLOCK,
      r"ring\.full\[0\]"),
-    ("the accumulators are never committed", without("accumulators.commit();"), DEADLOCK,
+    ("the accumulators are never committed", without("accumulators.commit();", nth=2), DEADLOCK,
      r"accumulators\.full"),
 )  # fmt: skip
 SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]

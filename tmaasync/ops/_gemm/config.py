@@ -376,6 +376,7 @@ class ScaledTileConfig(TileConfig):
         column_scales: Whether B has one scale per column, not per 128 columns.
     """
 
+    scaled_source: ClassVar = "scaled_gemm.cu"
     column_scales: bool = False
 
     @property

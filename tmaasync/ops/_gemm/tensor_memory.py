@@ -63,7 +63,7 @@ class TensorMemoryConfig(TileConfig):
         return (_ROWS, LINE_BYTES // element.itemsize), Swizzle.B128
 
 
-def runs_on_tensor_memory(backend: Backend, operands: str) -> bool:
+def runs_on_tensor_memory(backend: Backend, operands: str, user: str = "ops.matmul") -> bool:
     """Return whether a device multiplies operands of this type in tensor memory, or with wgmma.
 
     Raises:
@@ -73,7 +73,7 @@ def runs_on_tensor_memory(backend: Backend, operands: str) -> bool:
     if capability in WITH_TENSOR_MEMORY and (operands not in _INTEGERS or capability == (10, 0)):
         return True
     integers = capability in WITH_TENSOR_MEMORY
-    backend.require_wgmma("ops.matmul of integers" if integers else "ops.matmul")
+    backend.require_wgmma(f"{user} of integers" if integers else user)
     return False
 
 
@@ -139,3 +139,31 @@ def block_scaled_config(m: int, n: int, factors: int, occupancy: Occupancy) -> B
         for ctas in ((2, 1) if m > _ROWS else (1,))
     )
     return overridden(min(candidates, key=time))
+
+
+@dataclass(frozen=True)
+class PromotedConfig(TensorMemoryConfig):
+    """A config of promoted_gemm_tensor_memory.cu, whose stages have float32 scales.
+
+    Attributes:
+        column_scales: Whether B has one scale per column, not per 128 columns.
+    """
+
+    scaled_source: ClassVar = "promoted_gemm_tensor_memory.cu"
+    column_scales: bool = False
+
+    @property
+    def stages(self) -> int:
+        scale_bytes = 2 * _ROWS * 4 * (_COLUMNS // self.block_n)
+        room = MAX_SHARED_BYTES - _STAGING_BYTES - _BARRIERS_BYTES - scale_bytes
+        return min(_MOST_STAGES, room // self.stage_bytes)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return {**super().constants, "A_IS_K_MAJOR": True, "B_IS_K_MAJOR": True}
+
+
+def promoted_config(m: int, *, column_scales: bool) -> PromotedConfig:
+    """Return the config: in tiles of 128 columns a thread has its row in registers."""
+    ctas = 2 if m > _ROWS else 1
+    return PromotedConfig(1, 128, ctas, rows=_ROWS, column_scales=column_scales)

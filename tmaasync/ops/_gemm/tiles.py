@@ -24,6 +24,7 @@ from tmaasync.ops._gemm.config import (
     TileConfig,
 )
 from tmaasync.ops._gemm.epilogue import Epilogue
+from tmaasync.ops._gemm.tensor_memory import PromotedConfig
 from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import (
@@ -382,7 +383,7 @@ class ScaledArguments(NamedTuple):
 def scaled_gemm_tiles(
     operands: Sequence[ArrayView],
     c: ArrayView,
-    config: ScaledTileConfig,
+    config: ScaledTileConfig | PromotedConfig,
     *,
     b_scales_transposed: bool,
 ) -> ScaledMatrices[TMATensorTile]:
@@ -397,18 +398,17 @@ def scaled_gemm_tiles(
     """
     a, b, a_scales, b_scales = operands
     rows, columns = config.block_m, config.block_n
+    side, parts = config.b_tile
     return ScaledMatrices(
         operand_tile(a, rows, k_major=True, parts=1, is_read_once=b.shape[0] <= columns),
-        operand_tile(
-            b, columns, k_major=True, parts=config.cluster, is_read_once=a.shape[0] <= rows
-        ),
+        operand_tile(b, side, k_major=True, parts=parts, is_read_once=a.shape[0] <= rows),
         create_tma_tile(a_scales, (1, config.block_m)),
         create_tma_tile(b_scales, _b_scale_shape(config, b_scales_transposed)),
         output_tile(c, config),
     )
 
 
-def _b_scale_shape(config: ScaledTileConfig, transposed: bool) -> tuple[int, int]:
+def _b_scale_shape(config: ScaledTileConfig | PromotedConfig, transposed: bool) -> tuple[int, int]:
     if config.column_scales:
         return (1, config.block_n)
     if transposed:
@@ -417,17 +417,19 @@ def _b_scale_shape(config: ScaledTileConfig, transposed: bool) -> tuple[int, int
 
 
 def scaled_gemm_kernel(
-    types: Sequence[str], b_scales_transposed: bool, config: ScaledTileConfig
+    types: Sequence[str], b_scales_transposed: bool, config: ScaledTileConfig | PromotedConfig
 ) -> Kernel:
     names = ("ATile", "BTile", "AScaleTile", "BScaleTile", "CTile")
     return shipped_kernel(
-        "scaled_gemm.cu",
+        config.scaled_source,
         dict(zip(names, types, strict=True)),
         scaled_gemm_constants(b_scales_transposed, config),
     )
 
 
-def scaled_gemm_constants(b_scales_transposed: bool, config: ScaledTileConfig) -> dict[str, int]:
+def scaled_gemm_constants(
+    b_scales_transposed: bool, config: ScaledTileConfig | PromotedConfig
+) -> dict[str, int]:
     return {
         **config.constants,
         "B_SCALE_COLUMNS": 1 if config.column_scales else SCALE_BLOCK,

@@ -54,13 +54,26 @@ public:
             for (int i = 0; i < kChunkColumns; ++i) {
                 ((values[i] = visitors(values[i], row, tile.n + column + i)), ...);
             }
-            if (leads()) wait_group_read<kBuffers - 1>();
-            barrier_.sync();
-            store_chunk(values, c, tile, column);
+            store_in_order(values, c, tile, column);
         });
     }
 
-    // The same with a matrix `source` like the output (CUTLASS's C), which may be the output: TMA
+    // Store the thread's row of accumulators, which are in registers.
+    template <int kColumns, typename Tile>
+    __device__ __forceinline__ void store_row(
+        const float (&row)[kColumns], const CTile& c, const Tile& tile
+    ) {
+        static_assert(kColumns % kChunkColumns == 0, "a tile has whole chunks of columns");
+#pragma unroll
+        for (int column = 0; column < kColumns; column += kChunkColumns) {
+            float values[kChunkColumns];
+#pragma unroll
+            for (int i = 0; i < kChunkColumns; ++i) values[i] = row[column + i];
+            store_in_order(values, c, tile, column);
+        }
+    }
+
+    // store() with a matrix `source` like the output (CUTLASS's C), which may be the output: TMA
     // loads its chunks into the staging buffers. The visitor is a function (value, source's value,
     // row, column) -> value.
     template <typename Ring, typename Tile, typename Visitor>
@@ -127,6 +140,16 @@ private:
             });
         }
         loaded.wait(state_.phase);
+    }
+
+    // Store a chunk once TMA has read what the current staging buffer held.
+    template <typename Register, typename Tile>
+    __device__ __forceinline__ void store_in_order(
+        const Register (&values)[kChunkColumns], const CTile& c, const Tile& tile, int column
+    ) {
+        if (leads()) wait_group_read<kBuffers - 1>();
+        barrier_.sync();
+        store_chunk(values, c, tile, column);
     }
 
     // Store a chunk through the current staging buffer, which is free.
