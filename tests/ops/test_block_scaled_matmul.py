@@ -12,9 +12,13 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+from stubs import LaunchStub
 
-from tmaasync import ArgumentError, ArrayTypeError, BackendError, emulate, ops
+from tmaasync import ArgumentError, ArrayTypeError, BackendError, _arrays, emulate, ops
+from tmaasync.ops._block_scaled_matmul import BlockScaledMatmul, Kind
+from tmaasync.ops._gemm.block_scales import FORMATS
 from tmaasync.ops._gemm.tensor_memory import BlockScaledConfig
+from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
 
 Bytes = npt.NDArray[np.uint8]
@@ -54,7 +58,7 @@ def atoms(factors: Bytes) -> Bytes:
     """Return factors [rows, K / block] in atoms of 128 x 4, as cuBLAS's documentation has it."""
     rows, columns = factors.shape
     wide = -(-columns // 4)
-    out = np.zeros(-(-rows // 128) * wide * 512, np.uint8)
+    out = np.full(-(-rows // 128) * wide * 512, 0x55, np.uint8)  # the padding is not NaN
     for row in range(rows):
         for k in range(columns):
             atom = row // 128 * wide + k // 4
@@ -203,6 +207,26 @@ def test_nan_factors_stay_in_their_rows() -> None:
 
     assert np.isnan(c[5]).all()
     assert not np.isnan(np.delete(c, 5, 0)).any()
+
+
+def test_a_repeated_call_binds_its_addresses_in_the_order_of_the_kernel() -> None:
+    shapes = ((64, 256), (256, 128), (1024,), (1024,), (64, 128))
+    types = (*[np.uint8] * 4, np.float32)
+    layouts = [
+        Layout.of(_arrays.view(np.zeros(shape, dtype)))
+        for shape, dtype in zip(shapes, types, strict=True)
+    ]
+    kind = Kind(("float8_e4m3fn",) * 2, FORMATS[0], True, True, ("scale_b",))
+    operation = BlockScaledMatmul(*layouts, kind=kind)
+    apart = [(1 + index) << 20 for index in range(6)]  # a, b, their factors, scale_b, out
+    assert operation.bind(apart, 2.0) is None  # nothing was launched
+    launch = operation.prepared(LaunchStub)
+
+    two = int(np.float32(2).view(np.uint32))
+    assert operation.bind(apart, 2.0) == (launch, (*apart[:4], apart[5], 0, apart[4], two))
+    for operand in range(5):
+        over = [apart[5] if index == operand else at for index, at in enumerate(apart)]
+        assert operation.bind(over, 2.0) is None
 
 
 # --- refusals -----------------------------------------------------------------------------------

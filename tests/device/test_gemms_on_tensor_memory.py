@@ -1,0 +1,32 @@
+"""The shipped GEMMs on tensor memory compile for their chips without warnings and spills."""
+
+from __future__ import annotations
+
+import pytest
+
+from tmaasync._source.compile import compile_source
+from tmaasync.cli._shipped_kernels import kernels_of
+
+SOURCES = (
+    "gemm_tensor_memory.cu",
+    "gemm_tensor_memory_epilogue.cu",
+    "promoted_gemm_tensor_memory.cu",
+    "scaled_gemm_tensor_memory.cu",
+)
+
+
+@pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_gemm_on_tensor_memory_compiles_clean(name: str, arch: str) -> None:
+    kernels = kernels_of(name)
+    if arch == "sm_103a":
+        kernels = tuple(one for one in kernels if "<signed char" not in one.source.preamble)
+    assert kernels
+
+    for one in kernels:
+        program = compile_source(one.source, arch)
+
+        entry = program.entries[name.removesuffix(".cu")]
+        assert entry.spill_bytes == 0
+        assert (entry.shared_bytes or 0) <= 227 * 1024
+        assert "warning" not in program.log
