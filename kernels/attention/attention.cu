@@ -55,17 +55,20 @@ using namespace tmaasync;
 using namespace tmaasync::kernels::attention;
 
 // Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki; a single
-// consumer has enough without a claim. A producer that multicasts, transposes, or looks up several
-// pages per block needs more.
+// consumer, or tiles for less shared memory than Hopper's, have enough without a claim. A producer
+// that multicasts, transposes, or looks up several pages per block needs more.
+constexpr bool kClaims = CONSUMERS > 1 && (kHasWgmma || sizeof(SharedMemory) > 99 * 1024);
 constexpr bool kBlockHasPages = PAGE_SIZE > 0 && PAGE_SIZE % BLOCK_N != 0;
 constexpr bool kNeedsMore = CLUSTER > 1 || TRANSPOSES_V || kBlockHasPages;
 using Registers = RegisterSplit<
-    CONSUMERS == 3   ? 32
-    : CONSUMERS == 2 ? (kNeedsMore ? 40 : 24)
-                     : 0,
-    CONSUMERS == 3   ? 160
-    : CONSUMERS == 2 ? (kNeedsMore ? 232 : 240)
-                     : 0>;
+    !kClaims         ? 0
+    : CONSUMERS == 3 ? 32
+    : kNeedsMore     ? 40
+                     : 24,
+    !kClaims         ? 0
+    : CONSUMERS == 3 ? 160
+    : kNeedsMore     ? 232
+                     : 240>;
 using Roles = WarpSpecialized<CONSUMERS, Registers, CLUSTER>;
 
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from device import test_attention_kernels as attention
@@ -24,8 +25,10 @@ from tmaasync import (
     _arrays,
     create_tma_tile,
     create_tma_tile_im2col,
+    emulate,
+    ops,
 )
-from tmaasync._hardware import CHIP_LIMITS, HOPPER
+from tmaasync._hardware import CHIP_LIMITS
 from tmaasync._source.compile import Assembly, Source, assemble, compile_source
 from tmaasync._source.includes import reached
 from tmaasync._source.paths import include_dir
@@ -42,11 +45,10 @@ BLACKWELL = CAPABILITIES[1:]
 # A kernel that compiles for one chip of a family does so for the other; Hopper has test_kernels.py.
 OF_EACH_FAMILY = [(10, 0), (12, 0)]
 HEADERS = sorted(path.relative_to(include_dir()) for path in include_dir().rglob("*.cuh"))
-ISSUE_WGMMA = re.compile(r"wgmma(_mma)?\.cuh")
+ISSUE_WGMMA = re.compile(r"(?<!has_)wgmma(_mma)?\.cuh")
 ISSUE_TCGEN05 = re.compile(r"ptx/tcgen05_\w+\.cuh")
 WITH_TCGEN05 = [(10, 0), (10, 3)]
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9][0-9]_*.py"))
-STEPS_WITH_WGMMA = ("06", "07", "08")
 STEPS_WITH_TCGEN05 = ("10", "11")
 # For sm_120a too ptxas prints that other targets multicast faster.
 ADVICE = "'.multicast::cluster' modifier"
@@ -129,9 +131,10 @@ def test_tcgen05_assembles_for_chips_with_tensor_memory(capability: tuple[int, i
         emitted(headers, target(capability, "a"))
 
 
-def test_no_header_depends_on_the_target() -> None:
+def test_one_header_depends_on_the_target() -> None:
     """So that a header compiles alone for every target if it does for one (test_headers.py)."""
-    assert not [name for name in HEADERS if "__CUDA_ARCH" in (include_dir() / name).read_text()]
+    dependent = [name for name in HEADERS if "__CUDA_ARCH" in (include_dir() / name).read_text()]
+    assert dependent == [Path("tmaasync/has_wgmma.cuh")]
 
 
 # --- kernels --------------------------------------------------------------------------------------
@@ -239,10 +242,7 @@ def test_an_example_compiles_or_needs_other_tensor_cores(
     (kernel,) = seen.kernels
 
     for capability in OF_EACH_FAMILY:
-        if path.stem.startswith(STEPS_WITH_WGMMA):
-            with pytest.raises(BackendError, match="needs wgmma"):
-                arch_for(kernel.source, capability)
-        elif path.stem.startswith(STEPS_WITH_TCGEN05) and capability not in WITH_TCGEN05:
+        if path.stem.startswith(STEPS_WITH_TCGEN05) and capability not in WITH_TCGEN05:
             with pytest.raises(BackendError, match="needs tcgen05"):
                 arch_for(kernel.source, capability)
         else:
@@ -250,6 +250,37 @@ def test_an_example_compiles_or_needs_other_tensor_cores(
             assert warnings_of(program.log) == []
 
 
-def test_examples_with_and_without_wgmma_exist() -> None:
-    assert {path.stem.startswith(STEPS_WITH_WGMMA) for path in EXAMPLES} == {True, False}
-    assert HOPPER in CAPABILITIES
+ONES = np.ones((512, 512), np.float16)
+HEADS = np.ones((1, 256, 2, 128), np.float16)
+FLOAT8 = ONES.astype(ml_dtypes.float8_e4m3fn)
+SCALES = np.ones((512, 4), np.float32)
+WITH_MMA_OF_WARPS: dict[str, Callable[[], object]] = {
+    "matmul": lambda: ops.matmul(ONES, ONES),
+    "matmul, epilogue": lambda: ops.matmul(ONES, ONES.T, bias=ONES[0], activation="gelu", c=ONES),
+    "grouped_matmul": lambda: ops.grouped_matmul(
+        ONES, np.stack([ONES, ONES]), np.array([256, 512], np.int32)
+    ),
+    "scaled_matmul": lambda: ops.scaled_matmul(FLOAT8, FLOAT8.T, SCALES, SCALES[:4]),
+    "conv2d": lambda: ops.conv2d(HEADS.reshape(1, 32, 16, 128), np.ones((128, 3, 3, 128), "f2")),
+    "attention": lambda: ops.attention(HEADS, HEADS, HEADS),
+    "attention, causal": lambda: ops.attention(HEADS, HEADS, HEADS, causal=True),
+    "attention, 64": lambda: ops.attention(*3 * (HEADS[..., :64].copy(),)),
+    "attention, 256": lambda: ops.attention(*3 * (HEADS.reshape(1, 256, 1, 256),)),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", WITH_MMA_OF_WARPS)
+@pytest.mark.parametrize("capability", OF_EACH_FAMILY, ids=target)
+def test_a_kernel_whose_warps_multiply_compiles_without_spills(
+    name: str, capability: tuple[int, int]
+) -> None:
+    arch = target(capability, "a")
+    with emulate.chip(arch), observe(launches=False) as seen:
+        WITH_MMA_OF_WARPS[name]()
+
+    assert seen.kernels
+    for kernel in seen.kernels:
+        program = compile_source(kernel.source, arch)
+        assert [entry.spill_bytes for entry in program.entries.values()] == [0]
+        assert warnings_of(program.log) == []

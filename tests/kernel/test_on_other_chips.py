@@ -31,14 +31,16 @@ from tmaasync import (
 )
 from tmaasync._driver import DeviceLimits
 from tmaasync._hardware import CHIP_LIMITS, chip_limits
-from tmaasync.kernel import backend_of
 from tmaasync.kernel.builds import max_active_clusters
 from tmaasync.kernel.source import arch_for
 from tmaasync.ops._call_cache import forget
 from tmaasync.ops._operation import _kernel
 
 FILL = '\nextern "C" __global__ void fill(float* out) { out[threadIdx.x] = 1; }\n'
-WGMMA = '#include <tmaasync/wgmma.cuh>\nextern "C" __global__ void fill(float* out) {}\n'
+WGMMA = """
+#include <tmaasync/wgmma.cuh>
+extern "C" __global__ void fill(float* out) { asm("wgmma.fence.sync.aligned;"); }
+"""
 HIDES_THE_NOTE = pytest.mark.filterwarnings("ignore::tmaasync.UntestedDeviceWarning")
 B200, RTX = (10, 0), (12, 0)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "other_chips.md"
@@ -111,7 +113,7 @@ def test_wgmma_is_refused_with_what_the_chip_has_instead(
 
 
 def test_wgmma_in_a_header_of_the_callers_own_is_found(tmp_path: Path) -> None:
-    (tmp_path / "inner.cuh").write_text("#include <tmaasync/wgmma.cuh>\n")
+    (tmp_path / "inner.cuh").write_text("__device__ void f() { tmaasync::ptx::wgmma_fence(); }\n")
     (tmp_path / "outer.cuh").write_text('#include "inner.cuh"\n')
     path = tmp_path / "mine.cu"
     path.write_text('#include "outer.cuh"\nextern "C" __global__ void mine() {}\n')
@@ -134,20 +136,9 @@ def test_tcgen05_is_refused_with_what_the_chip_has_instead(
         arch_for(source, capability)
 
 
-@pytest.mark.parametrize("header", ["structured/mainloop", "attention"])
-def test_wgmma_in_a_header_of_the_package_is_found(header: str) -> None:
-    text = f'#include <tmaasync/{header}.cuh>\nextern "C" __global__ void mine() {{}}\n'
-    source = Kernel(text, "mine")._recipe.source
-
-    assert arch_for(source, (9, 0)) == "sm_90a"
-    with pytest.raises(BackendError, match=r"kernel\.cu needs wgmma"):
-        arch_for(source, RTX)
-
-
-@pytest.mark.parametrize("name", ["gemm.cu", "attention.cu", "conv2d.cu", "scaled_gemm.cu"])
-def test_shipped_kernels_with_wgmma_are_refused_uncompiled(name: str) -> None:
-    with pytest.raises(BackendError, match=f"{re.escape(name)} needs wgmma"):
-        arch_for(Kernel(name)._recipe.source, B200)
+@pytest.mark.parametrize("name", ["gemm.cu", "attention.cu"])
+def test_kernels_that_multiply_tiles_are_for_every_chip(name: str) -> None:
+    assert arch_for(Kernel(name)._recipe.source, RTX) == "sm_120a"
 
 
 @pytest.mark.parametrize(
@@ -262,7 +253,7 @@ def test_a_filter_that_makes_warnings_errors_refuses_every_launch_with_the_remed
     assert len(machine.driver.launched) == 1
 
 
-def test_a_kernel_that_needs_wgmma_is_refused_before_it_is_compiled(machine: Machine) -> None:
+def test_a_kernel_that_issues_wgmma_is_refused_before_it_is_compiled(machine: Machine) -> None:
     machine.become(RTX)
 
     with pytest.raises(
@@ -381,46 +372,24 @@ OPERATIONS: dict[str, Callable[[], Any]] = {
     "varlen_attention": lambda: ops.varlen_attention(
         half(64, 2, 64), half(64, 2, 64), half(64, 2, 64), cu_seqlens_q=[0, 64]
     ),
-    "scaled_matmul": lambda: ops.scaled_matmul(
-        array(64, 128, dtype=ml_dtypes.float8_e4m3fn),
-        CupyArray(np.zeros((128, 128), ml_dtypes.float8_e4m3fn).T),
-        array(64, 1),
-        array(1, 1),
-    ),
-    "conv2d": lambda: ops.conv2d(half(1, 8, 8, 64), half(64, 3, 3, 64)),
     "grouped_matmul": lambda: ops.grouped_matmul(
         half(64, 64), half(2, 64, 64), array(2, dtype=np.int32)
     ),
 }
 
 
-REFUSED = [(name, chip) for name in OPERATIONS for chip in (B200, RTX)]
-ON_TENSOR_MEMORY = ("matmul", "attention", "varlen_attention", "scaled_matmul")
-for one in ON_TENSOR_MEMORY:
-    REFUSED.remove((one, B200))
-
-
-@pytest.mark.parametrize(("name", "capability"), REFUSED)
-def test_an_operation_that_needs_wgmma_is_refused_by_its_name(
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("capability", [B200, RTX])
+def test_an_operation_is_compiled_with_a_warning(
     machine: Machine, name: str, capability: tuple[int, int]
 ) -> None:
     machine.become(capability)
 
-    with pytest.raises(
-        BackendError, match=rf"ops\.{name} needs wgmma, .*; device 0 \(NVIDIA Fake\) has compute"
-    ):
-        OPERATIONS[name]()
-    assert machine.cupy.modules == []
-
-
-@pytest.mark.parametrize("name", ON_TENSOR_MEMORY)
-def test_an_operation_is_compiled_for_tensor_memory(machine: Machine, name: str) -> None:
-    machine.become(B200)
-
-    with pytest.warns(UntestedDeviceWarning, match="compute capability 10"):
+    with pytest.warns(UntestedDeviceWarning, match=f"compute capability {capability[0]}"):
         OPERATIONS[name]()
 
-    assert machine.cupy.modules
+    assert len(machine.cupy.modules) >= 1
 
 
 def mxfp8() -> Any:
@@ -443,10 +412,6 @@ def test_block_scales_are_compiled_for_tensor_memory_and_refused_elsewhere(
         machine.become(capability)
         with pytest.raises(BackendError, match=r"ops\.scaled_matmul of MXFP8 needs tcgen05"):
             mxfp8()
-
-
-def test_the_emulator_has_wgmma() -> None:
-    backend_of(None).require_wgmma("ops.matmul")
 
 
 @HIDES_THE_NOTE

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import DeviceLimits, DeviceMemory, HostMemory, PreparedLaunch
-from tmaasync._hardware import HOPPER, WITH_TENSOR_MEMORY
+from tmaasync._hardware import MAX_SHARED_BYTES, WITH_TENSOR_MEMORY
+from tmaasync.errors import BackendError
 from tmaasync.kernel.arguments import Placed, View
 from tmaasync.kernel.hangs import BarrierName
 from tmaasync.kernel.recipe import LaunchRequest, Recipe
 from tmaasync.kernel.repeated import RepeatedCall
-from tmaasync.kernel.source import without_tcgen05, without_wgmma
+from tmaasync.kernel.source import without_tcgen05
 from tmaasync.kernel.variables import Variable
 
 if TYPE_CHECKING:
@@ -127,14 +128,19 @@ class Backend(ABC):
             BackendError: The device is older than sm_90.
         """
 
-    def require_wgmma(self, user: str) -> None:
-        """Check that the device has wgmma, which a kernel or operation needs.
+    def require_shared_memory(self, user: str) -> None:
+        """Check that thread blocks may have the shared memory of Hopper, which a user needs.
 
         Raises:
-            BackendError: The device has no wgmma, or not even TMA.
+            BackendError: They have less, or the device is older than sm_90.
         """
-        if self.limits.compute_capability != HOPPER:
-            raise without_wgmma(user, *self._named_chip)
+        limits = self.limits
+        if limits.shared_bytes < MAX_SHARED_BYTES:
+            raise BackendError(
+                f"{user} needs {MAX_SHARED_BYTES} bytes of shared memory in a thread block; device "
+                f"{self.device} ({limits.name}) has at most {limits.shared_bytes}. Run it on an "
+                "H100, H200, B200 or B300, or on NumPy arrays."
+            )
 
     def require_tcgen05(self, user: str) -> None:
         """Check that the device has tcgen05 and tensor memory, which an operation needs.
@@ -142,14 +148,10 @@ class Backend(ABC):
         Raises:
             BackendError: It has not.
         """
-        if self.limits.compute_capability not in WITH_TENSOR_MEMORY:
-            raise without_tcgen05(user, *self._named_chip)
-
-    @property
-    def _named_chip(self) -> tuple[tuple[int, int], str]:
-        """The compute capability and the device, as messages name it."""
         limits = self.limits
-        return limits.compute_capability, f"device {self.device} ({limits.name})"
+        if limits.compute_capability not in WITH_TENSOR_MEMORY:
+            device = f"device {self.device} ({limits.name})"
+            raise without_tcgen05(user, limits.compute_capability, device)
 
     @abstractmethod
     def max_active_clusters(self, size: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import numbers
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -23,8 +24,9 @@ from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, Compile
 
 _CONSUMER_MAJOR = 12
 # Which chips have these instructions was read off ptxas 13.5 (tests/device/test_other_chips.py).
-# Code that includes one of these headers, directly or not, uses its instructions.
-_WGMMA_HEADER = "tmaasync/wgmma.cuh"
+# Functions for tiles multiply with mma.sync where there is no wgmma; one instruction needs it.
+_WGMMA = re.compile(r"\bwgmma\.(?!cuh)|\bptx(?:::|/)wgmma|\bwgmma_[rs]s_atom\b")
+# Code that includes this header, directly or not, uses its instructions.
 _TCGEN05_HEADER = "tmaasync/tcgen05.cuh"
 _WITH_TCGEN05 = (10, 11)  # majors of compute capabilities
 
@@ -337,8 +339,8 @@ def arch_for(source: Source, capability: tuple[int, int], device: str = "this de
     Raises:
         BackendError: The source needs wgmma or tcgen05, and the device has none.
     """
-    if capability != HOPPER and "wgmma" in _own_code(source):
-        raise without_wgmma(source.name, capability, device)
+    if capability != HOPPER and _WGMMA.search(_own_code(source)):
+        raise _without_wgmma(source.name, capability, device)
     if capability[0] not in _WITH_TCGEN05 and _includes_tcgen05(source):
         raise without_tcgen05(source.name, capability, device)
     return f"sm_{capability[0]}{capability[1]}a"
@@ -376,10 +378,10 @@ def check_runs(arch: str, capability: tuple[int, int], device: str) -> None:
         )
 
 
-def without_wgmma(user: str, capability: tuple[int, int], device: str) -> BackendError:
-    """Return the error for a kernel or operation that needs wgmma on a device without it."""
+def _without_wgmma(user: str, capability: tuple[int, int], device: str) -> BackendError:
     needed = "wgmma, the tensor core instructions of compute capability 9.0 alone"
-    return _without(user, needed, capability, device, "an H100 or H200, or on NumPy arrays")
+    instead = "an H100 or H200, or on NumPy arrays, or multiply tiles with wgmma() or wgmma_tile()"
+    return _without(user, needed, capability, device, instead)
 
 
 def without_tcgen05(user: str, capability: tuple[int, int], device: str) -> BackendError:
@@ -415,12 +417,10 @@ def _own_code(source: Source) -> str:
     """Return the text, the preamble and the caller's headers, without comments.
 
     The package's headers are left out, because they mention instructions that the kernel may not
-    use. For the wgmma header its name is added instead.
+    use.
     """
     texts = [source.preamble, source.text]
     with contextlib.suppress(ComputedIncludeError):
         headers = _headers_of(source)
         texts += [text_of(path) for path in headers if not path.is_relative_to(include_dir())]
-        if include_dir() / _WGMMA_HEADER in headers:
-            texts.append(_WGMMA_HEADER)
     return without_comments("\n".join(texts))

@@ -155,7 +155,7 @@ class AllGatherMatmul:
         """Choose how each rank reads its operands; reject an output that TMA cannot store."""
         self._workspace, self._shards = workspace, shards
         self._launches: RankedLaunches | None = None
-        self.operands = RankedOperands("ops.all_gather_matmul", workspace.ranks, layouts)
+        self.operands = RankedOperands(workspace.ranks, layouts)
 
     def run(
         self,

@@ -224,7 +224,7 @@ class Attention(Operation):
     ) -> None:
         super().__init__(out.device)
         q, k, v = operands
-        self._has_tensor_memory = runs_on_tensor_memory(self.backend, "ops.attention", q.element)
+        self._has_tensor_memory = runs_on_tensor_memory(self.backend, q.element)
         batch, queries, heads, head_dim = q.shape
         _, keys, kv_heads, _ = k.shape
         per_kv_head, item_bytes = heads // kv_heads, q.element.itemsize
@@ -335,13 +335,15 @@ class Attention(Operation):
         return LaunchSequence(*steps)
 
     def _choose(self) -> TileConfig:
-        sms, sizes = self.backend.limits.sms, self._sizes
+        limits, sizes = self.backend.limits, self._sizes
+        sms, shared_bytes = limits.sms, limits.shared_bytes
         if self._has_tensor_memory:
             return tensor_memory_config(sizes, sms, self._variant)
         if self._batch_invariant:
-            config = choose_tile_config(sizes._replace(batch=sms), sms, self._variant)
+            every = sizes._replace(batch=sms)
+            config = choose_tile_config(every, sms, self._variant, shared_bytes)
             return config.for_queries(sizes.queries)
-        config = choose_tile_config(sizes, sms, self._variant)
+        config = choose_tile_config(sizes, sms, self._variant, shared_bytes)
         clusters = sms // config.cluster
         pays = stream_k_pays(sizes, config, self._scores, clusters)
         return replace(config.for_queries(sizes.queries), stream_k=pays)

@@ -30,7 +30,7 @@ from tmaasync.ops._layouts import (
     refuse_overlap,
     with_merged_dims,
 )
-from tmaasync.ops._operation import Operation, overridden
+from tmaasync.ops._operation import Operation
 
 __all__ = [
     "Conv2d",
@@ -311,8 +311,6 @@ _OUT = 2  # index among the kernel's parameters
 class Conv2d(Operation):
     """A convolution as an implicit GEMM: [pixels, taps and channels] by [filters]."""
 
-    needs_wgmma = "ops.conv2d"
-
     def __init__(self, out: Layout, window: Window, epilogue: Epilogue, *operands: Layout) -> None:
         """Check and store the layouts; operands are images, filters and a bias, if any."""
         super().__init__(out.device)
@@ -360,7 +358,7 @@ class Conv2d(Operation):
             epilogue_depth=self._epilogue.depth,
             activation=self._epilogue.activation.name.lower(),
         )
-        config = overridden(form.config)
+        config = self.fitted(form.config)
         window, offset = self._window, None
         if form.fold > 1:
             images, filters, window, offset = FoldedConvolution.of(

@@ -40,7 +40,7 @@ from tmaasync.ops._layouts import (
     is_apart,
     refuse_overlap,
 )
-from tmaasync.ops._operation import Operation, overridden
+from tmaasync.ops._operation import Operation
 from tmaasync.ops._report import ReportingLaunch, report_of
 from tmaasync.ops._sequence_lengths import is_int32_in_place
 
@@ -282,8 +282,6 @@ _OUT = 2  # index among a, b, out
 class GroupedMatmul(Operation):
     """A grouped GEMM for given layouts and any values of the offsets."""
 
-    needs_wgmma = "ops.grouped_matmul"
-
     def __init__(self, a: Layout, b: Layout, out: Layout) -> None:
         super().__init__(out.device)
         # Groups start at any row, and TMA coordinates at multiples of 16 bytes: K is contiguous.
@@ -336,7 +334,7 @@ class GroupedMatmul(Operation):
             m_major=False,
             on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
         )
-        config = overridden(choose_grouped_config(problem, occupancy))
+        config = self.fitted(choose_grouped_config(problem, occupancy))
         views = (self._a.rows.over(a), self._b.rows.over(b), self._out.rows.over(out))
         tiles = grouped_tiles(*views, config, b_transposed)
         kernel = grouped_kernel([tile.cuda_type for tile in tiles], b_transposed, config)

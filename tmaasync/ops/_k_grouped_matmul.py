@@ -32,7 +32,7 @@ from tmaasync.ops._layouts import (
     is_apart,
     refuse_overlap,
 )
-from tmaasync.ops._operation import Operation, overridden
+from tmaasync.ops._operation import Operation
 from tmaasync.ops._report import ReportingLaunch, report_of
 
 _OPERANDS = ("bfloat16", "float16")
@@ -141,8 +141,6 @@ _OUT = 2  # among a, b, out
 class KGroupedMatmul(Operation):
     """A K-grouped GEMM; the offsets' values are not part of it."""
 
-    needs_wgmma = "ops.k_grouped_matmul"
-
     def __init__(self, a: Layout, b: Layout, out: Layout) -> None:
         super().__init__(out.device)
         self._a, self._b = Operand.of_rows(a.transposed), Operand.of_rows(b)
@@ -194,7 +192,7 @@ class KGroupedMatmul(Operation):
             m_major=False,
             on_lines=True,  # else the cost model takes pairs of CTAs alone, which share loads
         )
-        config = overridden(choose_config(problem, occupancy, fits=_fits))
+        config = self.fitted(choose_config(problem, occupancy, fits=_fits))
         views = (self._a.rows.over(a), self._b.rows.over(b), self._out.rows.over(out))
         tiles = k_grouped_tiles(*views, config)
         kernel = k_grouped_kernel([tile.cuda_type for tile in tiles], config)

@@ -49,7 +49,7 @@ from tmaasync.ops._gemm.tiles import (
 )
 from tmaasync.ops._gemm.tuned import tuned_config
 from tmaasync.ops._layouts import Layout, Operand
-from tmaasync.ops._operation import LaunchSequence, Operation, overridden
+from tmaasync.ops._operation import LaunchSequence, Operation
 from tmaasync.tile import TMATensorTile
 
 _NO_FACTORS = (1.0, 0.0)
@@ -348,9 +348,9 @@ class Matmul(Operation):
             return tensor_memory_config(self.problem, occupancy)
         tuned = None if gpu is None else tuned_config(gpu, self.problem)
         if tuned is not None and self._fits(tuned):
-            return overridden(tuned)
+            return self.fitted(tuned)
         depth = 0 if self._epilogue is None else self._epilogue.depth
-        return overridden(default_config(self.problem, occupancy, self._fits, depth))
+        return self.fitted(default_config(self.problem, occupancy, self._fits, depth))
 
     def _fits(self, config: TileConfig) -> bool:
         epilogue = self._epilogue
@@ -381,7 +381,7 @@ class Matmul(Operation):
         launch = prepared_persistent(kernel, arguments, config, work, occupancy)
         if not config.over_grid:
             return launch
-        combine = prepared_combine(stored, self._out.rows.over(out), occupancy.sms)
+        combine = prepared_combine(stored, self._out.rows.over(out), self.backend.limits)
         return LaunchSequence(
             (launch, SplitAddresses.of_gemm), (combine, SplitAddresses.of_combine)
         )

@@ -245,7 +245,7 @@ class MatmulReduceScatter:
     def __init__(self, *layouts: Layout, ranks: Ranks) -> None:
         """Choose the tile config, the same one on all ranks."""
         count = len(ranks)
-        self.operands = RankedOperands(self.name, ranks, layouts)
+        self.operands = RankedOperands(ranks, layouts)
         self._launches: RankedLaunches | None = None
         self._depths = [layout.shape[1] for layout in layouts[:count]]
         (self._m, _), (_, n) = layouts[0].shape, layouts[count].shape

@@ -6,13 +6,24 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync._forks import Lock
 from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of
 from tmaasync.ops._allocation import Allocator, Output
 from tmaasync.ops._call_cache import Binding, CallCache, forget
+
+
+class Fitting(Protocol):
+    """A tile config for any chip."""
+
+    def within(self, shared_bytes: int) -> Self:
+        """Return the config for a chip with this shared memory of a thread block."""
+        ...
+
+
+_Fitted = TypeVar("_Fitted", bound=Fitting)
 
 
 class Operation:
@@ -22,18 +33,10 @@ class Operation:
     views of arrays, makes staging copies of arrays that TMA cannot access, and launches. The first
     ``run`` also chooses a tile config, encodes tiles and prepares the kernel. Later calls on arrays
     with the same layouts use `bind`, which needs only the addresses.
-
-    Attributes:
-        needs_wgmma: The public name of an operation whose kernels use wgmma; else None.
     """
 
-    needs_wgmma: ClassVar[str | None] = None
-
     def __init__(self, device: int | None) -> None:
-        """Reject a device that lacks the kernels' instructions."""
         self.backend = backend_of(device)
-        if self.needs_wgmma is not None:
-            self.backend.require_wgmma(self.needs_wgmma)
         self._lock = Lock()
         self._launch: Launch | None = None
         self._needs_staging = False
@@ -62,6 +65,10 @@ class Operation:
             if self._launch is None:
                 self._launch = prepare()
             return self._launch
+
+    def fitted(self, config: _Fitted) -> _Fitted:
+        """Return the tile config that the device has room for, or its override."""
+        return overridden(config.within(self.backend.limits.shared_bytes))
 
     def ordered(self, views: Iterable[ArrayView], stream: object) -> int:
         """Make the stream wait for the arrays' producers, and return its handle."""

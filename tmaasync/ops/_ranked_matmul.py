@@ -119,11 +119,10 @@ class RankedOperands:
         needs_staging: Whether an operand is read from a staging copy.
     """
 
-    def __init__(self, what: str, ranks: Ranks, layouts: Sequence[Layout]) -> None:
+    def __init__(self, ranks: Ranks, layouts: Sequence[Layout]) -> None:
         """Choose how each rank reads its operands; reject an output that TMA cannot store.
 
         Args:
-            what: The operation's name.
             ranks: Devices and streams.
             layouts: Of A, B and the output: first of all A, and so on.
         """
@@ -137,7 +136,7 @@ class RankedOperands:
         ]
         self.needs_staging = any(of.a.is_staged or of.b.is_staged for of in self.of)
         for device in {layout.device for layout in outs}:
-            backend_of(device).require_wgmma(what)
+            backend_of(device).require_shared_memory("a matmul of several ranks")
 
     def reached(
         self, left: _Views, right: _Views, targets: _Views

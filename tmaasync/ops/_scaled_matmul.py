@@ -286,9 +286,7 @@ class ScaledMatmul(Operation):
         column_scales: bool,
     ) -> None:
         super().__init__(out.device)
-        self._has_tensor_memory = runs_on_tensor_memory(
-            self.backend, a.element.name, "ops.scaled_matmul"
-        )
+        self._has_tensor_memory = runs_on_tensor_memory(self.backend, a.element.name)
         self._operands = (
             Operand.of_rows(a),
             Operand.of_rows(b.transposed),
@@ -330,10 +328,10 @@ class ScaledMatmul(Operation):
         m, n = c.shape
         occupancy = Occupancy.of(self.backend)
         columns = self._column_scales
-        config: ScaledTileConfig | PromotedConfig = overridden(
-            promoted_config(m, column_scales=columns)
+        config: ScaledTileConfig | PromotedConfig = (
+            overridden(promoted_config(m, column_scales=columns))
             if self._has_tensor_memory
-            else choose_scaled_config(m, n, occupancy, column_scales=columns)
+            else self.fitted(choose_scaled_config(m, n, occupancy, column_scales=columns))
         )
         transposed = self._operands[3].transposed
         operands = (a, b, scale_a, scale_b)

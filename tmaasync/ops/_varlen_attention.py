@@ -297,16 +297,16 @@ class VarlenAttention(Operation):
         scales: Scales = UNSCALED,
     ) -> None:
         super().__init__(out.device)
-        (q, k, _), sms = operands, self.backend.limits.sms
-        has_tensor_memory = runs_on_tensor_memory(self.backend, "ops.varlen_attention", q.element)
         self._scales = scales
         if operands[0].element.itemsize == 1:
             check_factor(scores, scales)
         self.is_paged = pages.size > 0
         self._spans = tuple(layout.span_bytes for layout in (*operands, out))
         self.variant = Variant.of(scores, has_lse=has_lse, is_packed=True, page_size=pages.size)
+        (q, k, _), limits = operands, self.backend.limits
         self._problem = PackedProblem(
-            q, k, batch, scores, pages, self.variant, sms, has_tensor_memory
+            *(q, k, batch, scores, pages, self.variant, limits.sms, limits.shared_bytes),
+            runs_on_tensor_memory(self.backend, q.element),
         )
         self._below_bytes: tuple[int, ...] = (0, 0, 0, 0)
         describe = describe_paged_sequence if self.is_paged else describe_sequence

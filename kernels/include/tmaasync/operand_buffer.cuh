@@ -45,9 +45,10 @@ __device__ __forceinline__ u32 operand_address(u32 shared) {
 //   Major::kMN: rows run along K, the columns are M or N.
 // Its start lies at a multiple of alignment_bytes(kSwizzle). It may be wider and higher than the
 // part that is multiplied: `first` counts from its first row of M or N.
-template <typename T, Swizzle kSwizzle, Major kOperandMajor, int kRows, int kColumns>
+template <typename T, Swizzle kSwizzleMode, Major kOperandMajor, int kRows, int kColumns>
 struct OperandBuffer {
     using Element = T;
+    static constexpr Swizzle kSwizzle = kSwizzleMode;
     static constexpr Major kMajor = kOperandMajor;
     static constexpr int kElementBytes = static_cast<int>(sizeof(T));
     static constexpr int kSpan = span_bytes(kSwizzle);

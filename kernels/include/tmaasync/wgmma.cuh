@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/fragment.cuh>
+#include <tmaasync/has_wgmma.cuh>
 #include <tmaasync/instrument/trace.cuh>
 #include <tmaasync/operands/wgmma_forms.cuh>
 #include <tmaasync/ptx/wgmma.cuh>
@@ -8,21 +9,29 @@
 #include <tmaasync/types.cuh>
 #include <tmaasync/wgmma_operand.cuh>
 
+#if !TMAASYNC_HAS_WGMMA
+#include <tmaasync/warp_mma.cuh>
+#endif
+
 // Matrix multiply-accumulate by a warpgroup (wgmma); all four warps call these functions together.
 // The accumulators of 64 rows and N columns are an array in each thread, whose length determines N:
 // float or int [N / 2], or u32 [N / 4] for pairs of fp16 accumulators.
+//
+// Blackwell has no wgmma: there the functions for tiles multiply with mma.sync, each warp its 16
+// rows (warp_mma.cuh), and are complete on return. One instruction (wgmma_ss_atom, wgmma_rs_atom)
+// needs Hopper.
 namespace tmaasync {
 
 // --- groups of instructions ----------------------------------------------------------------------
 
 // Order earlier accesses to registers and shared memory before later wgmma instructions.
 __device__ __forceinline__ void wgmma_fence() {
-    ptx::wgmma_fence();
+    if constexpr (kHasWgmma) ptx::wgmma_fence();
 }
 
 // Commit the wgmma instructions issued since the last commit as one group.
 __device__ __forceinline__ void wgmma_commit_group() {
-    ptx::wgmma_commit_group();
+    if constexpr (kHasWgmma) ptx::wgmma_commit_group();
     instrument::trace_warp(instrument::TraceKind::kMmaCommit);
 }
 
@@ -30,7 +39,11 @@ __device__ __forceinline__ void wgmma_commit_group() {
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait_group() {
     const instrument::TracedWait traced(instrument::TraceKind::kMmaWait, 0, kPending);
-    ptx::wgmma_wait_group<kPending>();
+    if constexpr (kHasWgmma) {
+        ptx::wgmma_wait_group<kPending>();
+    } else {
+        __syncwarp();  // all lanes have read their operands
+    }
 }
 
 // --- one instruction -----------------------------------------------------------------------------
@@ -94,6 +107,12 @@ __device__ __forceinline__ void wgmma_tile(
     Register (&accumulators)[kRegisters], u64 a, u64 b, bool accumulate
 ) {
     static_assert(OperandA::kDepth == OperandB::kDepth, "A and B are equally deep");
+#if !TMAASYNC_HAS_WGMMA
+    static_assert(kScaleA == 1 && kScaleB == 1, "mma.sync has no scale: negate the operand");
+    warp_mma_tile<OperandA, OperandB>(
+        accumulators, descriptor_address(a), descriptor_address(b), accumulate
+    );
+#else
 #pragma unroll
     for (int step = 0; step < OperandA::kSteps; ++step) {
         wgmma_ss_atom<
@@ -103,6 +122,7 @@ __device__ __forceinline__ void wgmma_tile(
             accumulate || step > 0
         );
     }
+#endif
 }
 
 // Multiply with A in registers, four registers per step.
@@ -118,12 +138,17 @@ __device__ __forceinline__ void wgmma_tile_rs(
     Register (&accumulators)[kRegisters], const u32 (&a)[kSteps][4], u64 b, bool accumulate
 ) {
     static_assert(kSteps == OperandB::kSteps, "A and B are equally deep");
+#if !TMAASYNC_HAS_WGMMA
+    static_assert(kScaleA == 1 && kScaleB == 1, "mma.sync has no scale: negate the operand");
+    warp_mma_tile_rs<A, OperandB>(accumulators, a, descriptor_address(b), accumulate);
+#else
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
         wgmma_rs_atom<A, typename OperandB::Element, OperandB::kMajor, kScaleA, kScaleB>(
             accumulators, a[step], b + OperandB::step_offset(step), accumulate || step > 0
         );
     }
+#endif
 }
 
 // --- whole tiles ---------------------------------------------------------------------------------

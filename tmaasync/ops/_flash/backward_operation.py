@@ -45,8 +45,6 @@ class BackwardOperation(Operation):
     arrays.
     """
 
-    needs_wgmma = "the attention backward"
-
     def __init__(
         self,
         layouts: Sequence[Layout],
@@ -57,6 +55,7 @@ class BackwardOperation(Operation):
     ) -> None:
         q, k = layouts[:2]
         super().__init__(q.device)
+        self.backend.require_shared_memory("the attention backward")
         heads, head_dim = q.shape[-2:]
         self._is_packed = batch is not None
         self._sizes = Sizes(

@@ -19,7 +19,8 @@ MAX_CONSUMERS = 3
 _BARRIER_BYTES = 3 * 1024  # for queries, keys and values: 1 KiB each, to align the next tiles
 _OUTPUT_BYTES = 2
 _FEW_ROWS = 8  # a thread has one of the first 8 of a warp's 16 rows of a wgmma
-_MAX_STAGES = 4
+_MIN_STAGES, _MAX_STAGES = 2, 4
+_SMALL_TILES = ((2, 64), (1, 64), (2, 32), (1, 32))  # consumers, keys of a block
 
 
 class Sizes(NamedTuple):
@@ -112,6 +113,7 @@ class TileConfig:
             memory; else attention_values.cu transposes V before the launch.
         has_few_rows: FP8: whether no tile has more than 8 rows of queries, as in decode, so that
             the softmax skips the second row of each thread.
+        shared_bytes: The shared memory of a CTA, at most.
     """
 
     source: ClassVar[str] = "attention.cu"
@@ -128,6 +130,18 @@ class TileConfig:
     element_bytes: int = 2
     transposes_v: bool = False
     has_few_rows: bool = False
+    shared_bytes: int = MAX_SHARED_BYTES
+
+    def within(self, shared_bytes: int) -> TileConfig:
+        """Return the config for a chip with less shared memory than Hopper; none was measured.
+
+        CTAs are alone, and the tile is the first of these that leaves two stages in each pipeline.
+        """
+        if shared_bytes >= self.shared_bytes:
+            return self
+        small = replace(self, shared_bytes=shared_bytes, cluster=1)
+        tiles = (replace(small, consumers=one, block_n=keys) for one, keys in _SMALL_TILES)
+        return next(tile for tile in tiles if tile.stages >= _MIN_STAGES)
 
     def for_queries(self, longest: int) -> TileConfig:
         """Return the tile config for sequences of at most ``longest`` queries."""
@@ -176,20 +190,20 @@ class TileConfig:
         """Stages of each of the two pipelines, of keys and of values."""
         used = self.query_buffers * self._tile_bytes
         used += 0 if self.output_is_over_queries else self._output_bytes
-        room = MAX_SHARED_BYTES - self._fixed_bytes - used
+        room = self.shared_bytes - self._fixed_bytes - used
         return min(_MAX_STAGES, room // self._block_bytes)
 
     @property
     def query_buffers(self) -> int:
         """Two, so that tiles overlap, if that leaves two stages in each pipeline; else one."""
         used = 2 * self._tile_bytes + self._output_bytes + 2 * self._block_bytes
-        return 2 if used + self._fixed_bytes <= MAX_SHARED_BYTES else 1
+        return 2 if used + self._fixed_bytes <= self.shared_bytes else 1
 
     @property
     def output_is_over_queries(self) -> bool:
         """Whether the output reuses the query buffer, as its own would leave under two stages."""
         used = self._tile_bytes + self._output_bytes + 2 * self._block_bytes
-        return self.element_bytes == _OUTPUT_BYTES and used + self._fixed_bytes > MAX_SHARED_BYTES
+        return self.element_bytes == _OUTPUT_BYTES and used + self._fixed_bytes > self.shared_bytes
 
     @property
     def _fixed_bytes(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.ops._flash.config import (
     MAX_CONSUMERS,
     Sizes,
@@ -113,10 +114,12 @@ def rows_per_load(page_size: int, block_n: int) -> int:
     return math.gcd(page_size, block_n)
 
 
-def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
+def choose_tile_config(
+    sizes: Sizes, sms: int, variant: Variant, shared_bytes: int = MAX_SHARED_BYTES
+) -> TileConfig:
     """Return the fastest tile config: time is waves of tiles, times a tile's work over throughput.
 
-    For packed sequences ``sizes`` describes a typical one.
+    For packed sequences ``sizes`` describes a typical one. ``shared_bytes``: of a CTA, at most.
     """
     transposes_v = _transposes_v(sizes, variant)
     throughput = tile_shapes(
@@ -138,7 +141,8 @@ def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
 
     fastest = min(throughput, key=cost)
     alone = _config_of(fastest, sizes, variant, transposes_v=transposes_v)
-    return replace(alone, cluster=2) if multicast_pays(sizes, alone, variant, sms) else alone
+    chosen = replace(alone, cluster=2) if multicast_pays(sizes, alone, variant, sms) else alone
+    return chosen.within(shared_bytes)
 
 
 def _transposes_v(sizes: Sizes, variant: Variant) -> bool:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tmaasync._elements import Element
-from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
-from tmaasync.errors import BackendError
+from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS, WITH_TENSOR_MEMORY
 from tmaasync.kernel import Backend
 from tmaasync.ops._flash.config import (
     GROUP_ROWS,
@@ -18,7 +17,6 @@ from tmaasync.ops._flash.config import (
     padded_dim,
 )
 
-_CAPABILITIES = ((10, 0), (10, 3))
 _LANES = 128  # of tensor memory: rows of a query tile
 _ELEMENT_BYTES = 2
 _OTHER_BYTES = 3 * 1024  # barriers, factors of rows, tasks
@@ -60,23 +58,10 @@ class TensorMemoryConfig(TileConfig):
         }
 
 
-def runs_on_tensor_memory(backend: Backend, user: str, operands: Element) -> bool:
-    """Return whether a device runs attention in tensor memory, or with wgmma.
-
-    Raises:
-        BackendError: It does neither, or not for this type.
-    """
-    limits = backend.limits
-    if limits.compute_capability not in _CAPABILITIES:
-        backend.require_wgmma(user)
-        return False
-    if operands.itemsize != _ELEMENT_BYTES:
-        raise BackendError(
-            f"{user} has no kernel for {operands.name} on tensor memory (compute capability "
-            f"{limits.compute_capability[0]}.{limits.compute_capability[1]}, {limits.name}). "
-            "Convert q, k and v to bfloat16 or float16, or run it on an H100 or H200."
-        )
-    return True
+def runs_on_tensor_memory(backend: Backend, operands: Element) -> bool:
+    """Return whether a device attends to operands of this type in tensor memory."""
+    is_16_bits = operands.itemsize == _ELEMENT_BYTES
+    return is_16_bits and backend.limits.compute_capability in WITH_TENSOR_MEMORY
 
 
 def tensor_memory_config(sizes: Sizes, sms: int, variant: Variant) -> TensorMemoryConfig:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Self
 
 from tmaasync._elements import Element
 from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
@@ -48,6 +48,7 @@ _LONG_SWAP_AB_WEIGHTS = 48 << 20  # elements of B: over 128 rows, GEMMs run at t
 _MIN_SAVING = 1.2  # ratio of multiply-adds: rows rounded up to 64, over swap AB
 _WIDE_CHUNK_COLUMNS = 32  # columns per store if M is contiguous and a tile has more than 64
 _MIN_STORE_BYTES = 32
+_SMALL_COLUMNS = 128  # of a tile in less shared memory than Hopper's
 _SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by store width in bytes
 _SCALE_BYTES = 4
 _SCALED_ALIGNMENT = 128
@@ -315,6 +316,33 @@ class TileConfig:
         stores = self._epilogue_bytes(_LARGEST_OUTPUT_BYTES, store_bytes)
         room = MAX_SHARED_BYTES - self.barriers_bytes - stores
         return min(self.max_stages, room // self.stage_bytes)
+
+    def within(self, shared_bytes: int) -> Self:
+        """Return the config for a chip with less shared memory than Hopper, which it may fill.
+
+        Tiles have at most 128 rows and columns, CTAs are alone, and there are at least two stages.
+        No chip was measured.
+        """
+        if shared_bytes >= MAX_SHARED_BYTES:
+            return self
+        small = self._small(min(self.consumers, 2))
+        if small.shared_bytes(_LARGEST_OUTPUT_BYTES) > shared_bytes:
+            small = self._small(1)
+        room = shared_bytes - small.shared_bytes(_LARGEST_OUTPUT_BYTES)
+        return replace(small, max_stages=small.max_stages + room // small.stage_bytes)
+
+    def _small(self, consumers: int) -> Self:
+        return replace(
+            self,
+            consumers=consumers,
+            rows=_WGMMA_ROWS,
+            block_n=self.block_n if self.m_major else min(self.block_n, _SMALL_COLUMNS),
+            cluster=1,
+            side_by_side=False,
+            ping_pong=False,
+            split_k=self.split_k if self.over_grid else 1,
+            max_stages=2,
+        )
 
     @property
     def constants(self) -> dict[str, int]:

@@ -63,18 +63,10 @@ class TensorMemoryConfig(TileConfig):
         return (_ROWS, LINE_BYTES // element.itemsize), Swizzle.B128
 
 
-def runs_on_tensor_memory(backend: Backend, operands: str, user: str = "ops.matmul") -> bool:
-    """Return whether a device multiplies operands of this type in tensor memory, or with wgmma.
-
-    Raises:
-        BackendError: It does neither.
-    """
+def runs_on_tensor_memory(backend: Backend, operands: str) -> bool:
+    """Return whether a device multiplies operands of this type in tensor memory."""
     capability = backend.limits.compute_capability
-    if capability in WITH_TENSOR_MEMORY and (operands not in _INTEGERS or capability == (10, 0)):
-        return True
-    integers = capability in WITH_TENSOR_MEMORY
-    backend.require_wgmma(f"{user} of integers" if integers else user)
-    return False
+    return capability in WITH_TENSOR_MEMORY and (operands not in _INTEGERS or capability == (10, 0))
 
 
 def tensor_memory_config(problem: Problem, occupancy: Occupancy) -> TileConfig:

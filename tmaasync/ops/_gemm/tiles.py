@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tmaasync._arrays import ArrayView
-from tmaasync._hardware import MAX_SHARED_BYTES
+from tmaasync._driver import DeviceLimits
 from tmaasync._source.includes import digest, file_digest, reached
 from tmaasync._source.paths import find_kernel, include_dir
 from tmaasync.kernel import Kernel, Launch
@@ -217,7 +217,7 @@ def combine_kernel(partial: str, output: str) -> Kernel:
     return shipped_kernel("split_k_combine.cu", {"Partial": partial, "Output": output}, {})
 
 
-def prepared_combine(partials: ArrayView, c: ArrayView, sms: int) -> Launch:
+def prepared_combine(partials: ArrayView, c: ArrayView, limits: DeviceLimits) -> Launch:
     """Return the launch that adds up partial outputs: see `Partials`.
 
     The row stride of ``c`` is a multiple of 16 bytes. The launch has one CTA per SM: with PDL its
@@ -229,13 +229,14 @@ def prepared_combine(partials: ArrayView, c: ArrayView, sms: int) -> Launch:
     pitch = c.strides_bytes[0] // c.element.itemsize
     arguments = CombineArguments(partials, Pointer(c), m, n, splits, pitch)
     quads = m * columns // _QUAD
+    sms = limits.sms
     rounds = -(-quads // (sms * _MAX_THREADS))
     threads = -(-quads // (sms * rounds * _WARP)) * _WARP
     launch = kernel.prepare(
         min(sms, -(-quads // threads)),
         threads,
         arguments,
-        shared_mem=MAX_SHARED_BYTES,
+        shared_mem=limits.shared_bytes,
         pdl=True,
     )
     launch.release()

@@ -38,7 +38,8 @@ struct alignas(16) HalfOfOnes {
         const u64 ones = Ones::descriptor(ptx::shared_address(halves), 0);
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-            wgmma_rs_atom<Element>(row_sum, a[step], ones, step > 0);
+            const auto& one_step = reinterpret_cast<const u32(&)[1][4]>(a[step]);
+            wgmma_tile_rs<Ones>(row_sum, one_step, ones, step > 0);
         }
         wgmma_commit_group();
     }

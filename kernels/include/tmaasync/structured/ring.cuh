@@ -4,6 +4,7 @@
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
 #include <tmaasync/cp_async.cuh>
+#include <tmaasync/has_wgmma.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/structured/ring_consumer.cuh>
@@ -116,8 +117,9 @@ struct Ring {
     // Release a stage that the warp has read, to the producer of every CTA that writes into it.
     // Called by the whole warp. The arrival must order ordinary reads. Reads by the async proxy are
     // already complete, and release.cluster would wait for all of the thread's memory traffic.
-    template <Proxy kReader = Proxy::kGeneric>
+    template <Proxy kProxy = Proxy::kGeneric>
     __device__ __forceinline__ void consumer_release(u32 stage) {
+        constexpr Proxy kReader = kHasWgmma ? kProxy : Proxy::kGeneric;  // ldmatrix
         if constexpr (kReader != Proxy::kAsync) __syncwarp();
         const u32 lane = lane_index();
         if constexpr (Group::kCtas == 1) {
