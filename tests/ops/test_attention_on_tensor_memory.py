@@ -17,7 +17,7 @@ from parity.paged_keys import KINDS, draw_paged, paged_from
 from parity.test_attention import check_packed
 from parity.test_paged_attention import check_pages
 
-from tmaasync import BackendError, emulate, ops
+from tmaasync import emulate, ops
 from tmaasync.emulate.chips import CHIPS
 
 SMS = 3  # so that a CTA has several tiles
@@ -137,15 +137,3 @@ def test_decode_from_pages() -> None:
     )
 
     check_pages(Emulate(), problem, paged_from(problem, 64))
-
-
-@pytest.mark.parametrize("name", ["attention", "varlen_attention"])
-def test_float8_is_refused_with_a_remedy(name: str) -> None:
-    q = np.ones((1, 8, 1, 64), ml_dtypes.float8_e4m3fn)
-    given = (q, q, q) if name == "attention" else (q[0], q[0], q[0], [0, 8])
-
-    with pytest.raises(
-        BackendError,
-        match=rf"ops\.{name} has no kernel for float8_e4m3fn on .* to bfloat16 or float16",
-    ):
-        getattr(ops, name)(*given)

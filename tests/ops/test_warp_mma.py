@@ -124,6 +124,7 @@ def test_scaled_matmul(rng: np.random.Generator) -> None:
 # --- attention ------------------------------------------------------------------------------------
 
 
+@ON_120
 @pytest.mark.parametrize(("head_dim", "causal"), [(64, True), (128, False)])
 def test_attention(head_dim: int, causal: bool, rng: np.random.Generator) -> None:
     q, k, v = (halves(rng, 1, 200, heads, head_dim) for heads in (4, 2, 2))
@@ -131,6 +132,7 @@ def test_attention(head_dim: int, causal: bool, rng: np.random.Generator) -> Non
     check(ops.attention(q, k, v, causal=causal), attended(q, k, v, causal=causal))
 
 
+@ON_120
 @pytest.mark.slow
 @pytest.mark.parametrize("head_dim", [72, 192, 256])
 def test_attention_of_other_head_dims(head_dim: int, rng: np.random.Generator) -> None:
@@ -139,6 +141,7 @@ def test_attention_of_other_head_dims(head_dim: int, rng: np.random.Generator) -
     check(ops.attention(q, k, v, causal=True), attended(q, k, v, causal=True))
 
 
+@ON_120
 def test_attention_of_packed_sequences(rng: np.random.Generator) -> None:
     q, k, v = (halves(rng, 210, 2, 64) for _ in range(3))
 
