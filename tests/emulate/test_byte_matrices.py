@@ -83,6 +83,16 @@ def test_loads_of_packed_elements(bits: int, form: str) -> None:
         assert found[lane, register, byte] == element
 
 
+@pytest.mark.parametrize(("bits", "form"), [(4, "b4x16_p64"), (6, "b6x16_p32")])
+def test_loads_of_transposed_packed_elements(bits: int, form: str) -> None:
+    rows = random_bytes(32, 16)
+    spelling = f"ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8x16.{form}"
+    found, _ = moved(spelling, 4, rows, random_bytes(WARP, 4, 4))
+    numbers = [int.from_bytes(row.tobytes(), "little") for row in rows]
+    for place, (row, byte) in transposed_places(4, is_load=True).items():
+        assert found[place] == numbers[row] >> bits * byte & ((1 << bits) - 1), place
+
+
 def test_stores_of_transposed_bytes() -> None:
     rows, held = random_bytes(32, 16), random_bytes(WARP, 4, 4)
     _, found = moved("stmatrix.sync.aligned.m16n8.x4.trans.shared.b8", 4, rows, held)

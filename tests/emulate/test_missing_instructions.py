@@ -49,6 +49,10 @@ INSTRUCTIONS = {
     " [%rd1, {%r2, %r3, %r4, %r5, %r6}];": DATA_CENTER,
     f"cp.async.bulk.tensor.4d.shared::cta.global.im2col::w::128.{COMPLETE}"
     " [%r1], [%rd1, {%r2, %r3, %r4, %r5}], [%r6], {%h1, %h2};": DATA_CENTER,
+    f"cp.async.bulk.tensor.4d.shared::cta.global.im2col::w.{COMPLETE}"
+    " [%r1], [%rd1, {%r2, %r3, %r4, %r5}], [%r6], {%h1, %h2};": BLACKWELL,
+    f"cp.async.bulk.tensor.4d.shared::cluster.global.im2col::w.{COMPLETE}"
+    " [%r1], [%rd1, {%r2, %r3, %r4, %r5}], [%r6], {%h1, %h2};": DATA_CENTER,
     f"cp.async.bulk.tensor.4d.shared::cluster.global.im2col.{COMPLETE}.cta_group::2"
     " [%r1], [%rd1, {%r2, %r3, %r4, %r5}], [%r6], {%h1, %h2};": DATA_CENTER,
     "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd1], [%r1], %r2, %h1;": BLACKWELL,
@@ -80,6 +84,7 @@ INSTRUCTIONS = {
     "cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f2;": ARCHS,
     "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r2}, [%r3];": BLACKWELL,
     "stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r3], {%r1};": BLACKWELL,
+    "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8x16.b4x16_p64 {%r1, %r2}, [%r3];": BLACKWELL,
     "ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r1}, [%r3];": ARCHS,
     "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e2m1.f32"
     " {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, %f4};": ("sm_120a",),

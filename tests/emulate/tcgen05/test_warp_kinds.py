@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -189,6 +190,45 @@ def test_metadata_that_selects_an_element_twice_is_a_fault() -> None:
         Kernel(source_of(form), "multiply", arch="sm_120a")(
             1, WARP, (np.zeros((WARP, 4), np.float32), words)
         )
+
+
+HALVES_OF_BYTES = """
+extern "C" __global__ void multiply(unsigned* sums, const unsigned* words) {
+    const unsigned* w = words + threadIdx.x;
+    unsigned* d = sums + 2 * threadIdx.x;
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e5m2.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, "
+        "{%0, %1};"
+        : "+r"(d[0]), "+r"(d[1])
+        : "r"(w[0]), "r"(w[32]), "r"(w[64]), "r"(w[96]), "r"(w[128]), "r"(w[160]));
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_120a"])
+def test_bytes_without_a_kind_to_halves(arch: str) -> None:
+    """Small integers, which halves hold exactly."""
+    rng = np.random.default_rng(15)
+    a, b = rng.integers(-4, 5, (M, 32)), rng.integers(-4, 5, (N, 32))
+    codes = [
+        values.astype(np.float32).astype(kind).view(np.uint8)
+        for values, kind in ((a, ml_dtypes.float8_e4m3fn), (b, ml_dtypes.float8_e5m2))
+    ]
+    words = np.zeros((6, WARP, 4), np.uint8)
+    for i, lane in np.ndindex(4, WARP):
+        first = i // 2 * 16 + lane % 4 * 4
+        words[i, lane] = codes[0][lane // 4 + i % 2 * 8, first : first + 4]
+    for i, lane in np.ndindex(2, WARP):
+        words[4 + i, lane] = codes[1][lane // 4, 16 * i + lane % 4 * 4 :][:4]
+    sums = np.ones((WARP, 4), np.float16)
+
+    Kernel(HALVES_OF_BYTES, "multiply", arch=arch)(
+        1, WARP, (sums.view(np.uint32), words.view(np.uint32))
+    )
+
+    wanted = a @ b.T + 1
+    for lane, i in np.ndindex(WARP, 4):
+        assert sums[lane, i] == wanted[lane // 4 + i // 2 * 8, lane % 4 * 2 + i % 2], (lane, i)
 
 
 # --- m8n8k4 ---------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ class Family:
     """Instructions that exist on the same chips.
 
     Attributes:
+        name: What documents call it.
         opcodes: The beginning of the opcodes, as a regular expression.
         archs: The architectures that have them.
         instead: What other chips have; empty for instructions of tensor cores, of which every chip
@@ -27,6 +28,7 @@ class Family:
         operands: The number of operands, if only this form is of the family.
     """
 
+    name: str
     opcodes: str
     archs: tuple[str, ...]
     instead: str = ""
@@ -38,61 +40,106 @@ class Family:
         return is_form and re.match(self.opcodes, opcode) is not None
 
 
-WGMMA = Family(r"wgmma\b", ("sm_90a",))
-TCGEN05 = Family(r"tcgen05\b", _DATA_CENTER)
+WGMMA = Family("wgmma", r"wgmma\b", ("sm_90a",))
+TCGEN05 = Family("tcgen05, all others", r"tcgen05\b", _DATA_CENTER)
 F32X2 = Family(
-    r"(?:add|sub|mul|fma)\b.*\.f32x2\b", _BLACKWELL, "the instruction of f32 for each half"
+    "add, sub, mul and fma of f32x2",
+    r"(?:add|sub|mul|fma)\b.*\.f32x2\b",
+    _BLACKWELL,
+    "the instruction of f32 for each half",
 )
 CLUSTER_LAUNCH_CONTROL = Family(
-    r"clusterlaunchcontrol\b", _BLACKWELL, "a counter of tiles and atomicAdd()"
+    "clusterlaunchcontrol",
+    r"clusterlaunchcontrol\b",
+    _BLACKWELL,
+    "a counter of tiles and atomicAdd()",
 )
 TENSOR_COPIES = Family(
+    "TMA of CTA pairs, scatter4, wide im2col",
     r"cp\.(?:reduce\.)?async\.bulk\b.*(?:\.cta_group::|::scatter4\b|\.im2col::w\b)",
     _DATA_CENTER,
     "a copy for each CTA, row or window",
 )
-BYTE_MASK = Family(r"cp\.async\.bulk\b.*\.cp_mask\b", _BLACKWELL, "a copy for each run of bytes")
-MMA_KINDS = Family(r"mma\b.*\.kind::", ("sm_120a",))
+BYTE_MASK = Family(
+    "bulk stores with a byte mask",
+    r"cp\.async\.bulk\b.*\.cp_mask\b",
+    _BLACKWELL,
+    "a copy for each run of bytes",
+)
+MMA_KINDS = Family("mma.sync and mma.sp with a kind", r"mma\b.*\.kind::", ("sm_120a",))
 WIDE_ACCESS = Family(
+    "loads and stores of 256 bits",
     r"(?:ld|st)\b(?!.*\.(?:async|shared|local|const|param)\b)"
     r"(?:(?=.*\.v8\b).*\.[busf]32\b|(?=.*\.v4\b).*\.[busf]64\b)",
     _BLACKWELL,
     "two instructions of 128 bits",
 )
-REDUX_F32 = Family(r"redux\b.*\.f32\b", _DATA_CENTER, "shfl.sync.bfly and min or max")
-STOCHASTIC = Family(r"cvt\.rs\b", _DATA_CENTER, "cvt.rn")
+REDUX_F32 = Family(
+    "redux.sync of f32", r"redux\b.*\.f32\b", _DATA_CENTER, "shfl.sync.bfly and min or max"
+)
+STOCHASTIC = Family("cvt.rs", r"cvt\.rs\b", _DATA_CENTER, "cvt.rn")
 SMALL_FLOATS = Family(
+    "cvt of e2m1, e2m3, e3m2 and ue8m0",
     r"cvt\b.*\.(?:e2m1x[24]|e2m3x[24]|e3m2x[24]|ue8m0x2)\b",
     _BLACKWELL,
     "the functions of <cuda_fp4.h>, <cuda_fp6.h> and <cuda_fp8.h>",
 )
 BYTE_MATRICES = Family(
-    r"(?:ld|st)matrix\b.*\.(?:m16n16|m8n16|m16n8)\b", _BLACKWELL, "the forms of m8n8"
+    "ldmatrix and stmatrix of bytes",
+    r"(?:ld|st)matrix\b.*\.(?:m16n16|m8n16|m16n8)\b",
+    _BLACKWELL,
+    "the forms of m8n8",
 )
-_FAMILIES = (
+FAMILIES = (
     WGMMA,
-    Family(r"tcgen05\.ld\.red\b", ("sm_103a",)),
-    Family(r"tcgen05\b.*\.kind::i8\b", ("sm_100a",)),
+    Family("tcgen05.ld.red", r"tcgen05\.ld\.red\b", ("sm_103a",)),
+    Family("tcgen05.mma of kind::i8", r"tcgen05\b.*\.kind::i8\b", ("sm_100a",)),
     TCGEN05,
     MMA_KINDS,
     CLUSTER_LAUNCH_CONTROL,
+    Family(
+        "wide im2col into .shared::cta",
+        r"cp\.async\.bulk\.tensor\b(?!.*\.cta_group)(?=.*\.shared::cta\.global\b).*\.im2col::w\.",
+        _BLACKWELL,
+        "a copy for each window",
+    ),
     TENSOR_COPIES,
     Family(
+        "gather4 into .shared::cluster, and its prefetch",
         r"cp\.async\.bulk\b(?=.*\.(?:shared::cluster|prefetch)\b).*::gather4\b",
         _DATA_CENTER,
         "a copy for each row",
     ),
-    Family(r"cp\.async\.bulk\b.*::gather4\b", _BLACKWELL, "a copy for each row"),
+    Family(
+        "gather4 into .shared::cta",
+        r"cp\.async\.bulk\b.*::gather4\b",
+        _BLACKWELL,
+        "a copy for each row",
+    ),
     BYTE_MASK,
-    Family(r"st\.bulk\b", _BLACKWELL, "st.shared in a loop"),
-    Family(r"tensormap\.replace\b.*\.swizzle_atomicity\b", _BLACKWELL, "a map made on the host"),
+    Family("st.bulk", r"st\.bulk\b", _BLACKWELL, "st.shared in a loop"),
+    Family(
+        "tensormap.replace of the swizzle's atom",
+        r"tensormap\.replace\b.*\.swizzle_atomicity\b",
+        _BLACKWELL,
+        "a map made on the host",
+    ),
     F32X2,
     WIDE_ACCESS,
     Family(
-        r"(?:add|sub|fma)\b.*\.f32\.b?f16\b", _BLACKWELL, "cvt to f32, and the instruction of f32"
+        "add, sub and fma of a half to f32",
+        r"(?:add|sub|fma)\b.*\.f32\.b?f16\b",
+        _BLACKWELL,
+        "cvt to f32, and the instruction of f32",
     ),
     REDUX_F32,
-    Family(r"(?:min|max)\b.*\.f32\b", _BLACKWELL, "two instructions of two inputs", operands=4),
+    Family(
+        "min and max of three floats",
+        r"(?:min|max)\b.*\.f32\b",
+        _BLACKWELL,
+        "two instructions of two inputs",
+        operands=4,
+    ),
     STOCHASTIC,
     SMALL_FLOATS,
     BYTE_MATRICES,
@@ -145,7 +192,7 @@ def not_emulated(chip: Chip, opcode: str, operands: int) -> str | None:
 
 
 def _family_of(opcode: str, operands: int) -> Family | None:
-    return next((family for family in _FAMILIES if family.has(opcode, operands)), None)
+    return next((family for family in FAMILIES if family.has(opcode, operands)), None)
 
 
 def _listed(names: Sequence[str]) -> str:

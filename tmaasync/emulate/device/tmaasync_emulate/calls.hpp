@@ -154,7 +154,14 @@ TMAASYNC_EMULATE_CALL void load_matrix(
 
 // Forms of ldmatrix and stmatrix for bytes: 16 rows of 16 bytes, or 8 for stmatrix, transposed; 8
 // rows of 16 elements of 4 or 6 bits, which become bytes.
-enum class ByteMatrix : uint8_t { kNone, kTransposed, kFrom4Bits, kFrom6Bits };
+enum class ByteMatrix : uint8_t {
+    kNone,
+    kTransposed,
+    kFrom4Bits,
+    kFrom6Bits,
+    kTransposedFrom4Bits,
+    kTransposedFrom6Bits,
+};
 
 TMAASYNC_EMULATE_CALL void store_byte_matrix(uint32_t row, int matrices, const uint32_t* values);
 TMAASYNC_EMULATE_CALL void load_byte_matrix(

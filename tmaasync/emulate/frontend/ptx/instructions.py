@@ -12,6 +12,7 @@ from tmaasync.emulate.chips.instructions import missing, not_emulated
 from tmaasync.emulate.frontend.ptx.modifiers import in_isa_order
 from tmaasync.emulate.frontend.ptx.operands import MisfitError, Operands, items_of
 from tmaasync.emulate.frontend.ptx.program import Instruction, Operand, Pair, Sink, Unit
+from tmaasync.emulate.frontend.ptx.refused import REFUSED
 from tmaasync.emulate.frontend.ptx.row import Row, Spec, family_of
 from tmaasync.emulate.frontend.ptx.row_code import filled, kind_of
 from tmaasync.emulate.frontend.ptx.table import rows_by_family
@@ -135,16 +136,10 @@ class Instructions:
         return {spec.name: ", ".join(texts)}
 
 
-_REASONS = (
-    (r"multimem\b", "is of NVLink multicast, which the CPU does not have."),
-    (r".*\.sp\b|.*\.sp::", "is of sparse matrices, which the CPU does not multiply."),
-)
-
-
 def _unknown(opcode: str, rows: Sequence[Row]) -> str:
-    for pattern, reason in _REASONS:
-        if re.match(pattern, opcode):
-            return reason
+    for refused in REFUSED:
+        if re.match(refused.opcodes, opcode):
+            return f"{refused.reason}. {refused.remedy}."
     if not rows:
         return f"is an instruction that the CPU does not have: {opcode.split('.')[0]}."
     shown = "; ".join(dict.fromkeys(row.shown for row in rows[:12]))

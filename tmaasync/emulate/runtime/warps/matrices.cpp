@@ -30,7 +30,7 @@ void for_each_element(Meeting& meeting, Act act) {
 template <typename Operands, typename Act>
 void for_each_byte(Meeting& meeting, Act act) {
     const auto& first = operands_of<Operands>(meeting, 0);
-    const bool is_transposed = first.bytes == ByteMatrix::kTransposed;
+    const bool is_transposed = first.has_transposed_bytes();
     const uint32_t registers = static_cast<uint32_t>(first.matrices * first.rows()) / 8;
     const uint32_t rows = first.rows() == 16 ? 4 : 2;  // of a lane of a quad
     for (uint32_t lane = 0; lane < 32; ++lane) {
@@ -51,9 +51,7 @@ void for_each_byte(Meeting& meeting, Act act) {
 static void load_bytes(Meeting& meeting) {
     for_each_byte<LoadMatrix>(
         meeting, [](uint32_t& held, uint32_t shift, const LoadMatrix& owner, uint32_t element) {
-            const uint32_t bits = owner.bytes == ByteMatrix::kFrom4Bits   ? 4
-                                  : owner.bytes == ByteMatrix::kFrom6Bits ? 6
-                                                                          : 8;
+            const uint32_t bits = owner.element_bits();
             const uint32_t bit = element * bits;
             const uint8_t* const from = owner.fiber->cta->window + owner.row + bit / 8;
             const uint32_t more = bit % 8 + bits > 8 ? uint32_t{from[1]} << 8 : 0;

@@ -23,8 +23,10 @@ TMAASYNC_EMULATE_INLINE void store_matrices(std::uint32_t row, Words... words) {
 
 template <ByteMatrix kForm, int kMatrices, typename... Words>
 TMAASYNC_EMULATE_INLINE void load_byte_matrices(std::uint32_t row, Words&... targets) {
+    constexpr bool kIsTransposed =
+        kForm == ByteMatrix::kTransposed || kForm >= ByteMatrix::kTransposedFrom4Bits;
     static_assert(
-        sizeof...(Words) == kMatrices * (kForm == ByteMatrix::kTransposed ? 2 : 1),
+        sizeof...(Words) == kMatrices * (kIsTransposed ? 2 : 1),
         "ldmatrix has two registers for each matrix of 16 rows, and one for each of 8"
     );
     std::uint32_t values[sizeof...(Words)];

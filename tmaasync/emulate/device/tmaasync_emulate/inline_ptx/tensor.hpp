@@ -82,13 +82,10 @@ struct MmaForm {
         mma.a_in_tensor_memory = true;
         return *this;
     }
-    TMAASYNC_EMULATE_INLINE MmaForm
-    scaled(std::uint32_t a, std::uint32_t b, bool is_4x, bool is_2x, bool is_1x) {
-        const bool is_mxf4 = mma.kind == Tcgen05Kind::kMXF4;
-        const bool is_one = is_1x || (!is_4x && !is_2x && mma.kind == Tcgen05Kind::kMXF8F6F4);
+    TMAASYNC_EMULATE_INLINE MmaForm scaled(std::uint32_t a, std::uint32_t b, bool is_4x) {
         mma.a_scales = a;
         mma.b_scales = b;
-        mma.scale_vector = is_4x && !is_mxf4 ? 4 : is_one ? 1 : 2;
+        mma.scale_vector = is_4x ? 4 : mma.kind == Tcgen05Kind::kMXF8F6F4 ? 1 : 2;
         return *this;
     }
     TMAASYNC_EMULATE_INLINE MmaForm sparse(bool is_sparse, std::uint32_t metadata) {

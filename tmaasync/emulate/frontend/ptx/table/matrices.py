@@ -180,11 +180,12 @@ ROWS = (
     ),
     *(
         Row(
-            f"ldmatrix.sync.aligned.m8n16.x<n:1|2|4>{{.shared{{::cta}}}}.b8x16.{source}",
+            f"ldmatrix.sync.aligned.{shape}{{.shared{{::cta}}}}.b8x16.b{bits}x16_p{gap}",
             "&d* : b32, [a : s]",
-            f"load_byte_matrices<{_RUN}::ByteMatrix::k{form}, <n>>(a, d)",
+            f"load_byte_matrices<{_RUN}::ByteMatrix::k{kind}From{bits}Bits, <n>>(a, d)",
         )
-        for source, form in (("b4x16_p64", "From4Bits"), ("b6x16_p32", "From6Bits"))
+        for shape, kind in (("m8n16.x<n:1|2|4>", ""), ("m16n16.x<n:1|2>.trans", "Transposed"))
+        for bits, gap in ((4, 64), (6, 32))
     ),
     Row(
         "stmatrix.sync.aligned.m16n8.x<n:1|2|4>.trans{.shared{::cta}}.b8",
@@ -205,6 +206,7 @@ ROWS = (
     *_mma((("bf16", "bf16"),), (8, 16), "f32"),
     *_mma((("tf32", "tf32"),), (4, 8), "f32"),
     *_mma(_FLOAT8, (16, 32), "f32"),
+    *_mma(_FLOAT8, (16, 32), "f16"),
     *_mma(_INT8, (16, 32), "s32"),
     *_mma_kinds(),
     *_mma_quads(),

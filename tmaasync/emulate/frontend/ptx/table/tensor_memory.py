@@ -11,23 +11,31 @@ __all__ = ["ROWS"]
 _RUN = "::tmaasync_emulate"
 _GROUP = "cta_group::<group:1|2>"
 _SHAPE = f"{_RUN}::Tcgen05Shape::k<shape>"
-_SHAPES = "<shape:32x32b|16x64b|16x128b|16x256b>"
+_REPEATS = "1|2|4|8|16|32"
+_SHAPES = (
+    f"<shape:32x32b|16x64b>.x<n:{_REPEATS}|64|128>",
+    f"<shape:16x128b>.x<n:{_REPEATS}|64>",
+    f"<shape:16x256b>.x<n:{_REPEATS}>",
+)
 _HALVES = "<shape:16x32bx2>"
 _MOVED = f"<{_SHAPE}, <n>, <is_packed>>"
 
 
 def _transfers() -> Iterator[Row]:
     """Yield ld and st; 16x32bx2 has an offset of its second half."""
-    number = "x<n:1|2|4|8|16|32|64|128>"
-    for shape, split, operand in ((_SHAPES, "0", ""), (_HALVES, "h", "h : imm, ")):
+    halves = f"{_HALVES}.x<n:{_REPEATS}|64|128>"
+    for shape, split, operand in (
+        *((shape, "0", "") for shape in _SHAPES),
+        (halves, "h", "h : imm, "),
+    ):
         ends = operand and f", {operand.rstrip(', ')}"
         yield Row(
-            f"tcgen05.ld.sync.aligned.{shape}.{number}<is_packed:.pack::16b>?.b32",
+            f"tcgen05.ld.sync.aligned.{shape}<is_packed:.pack::16b>?.b32",
             f"&d* : b32, [a : t]{ends}",
             f"load_tensor{_MOVED}(a, {split}, d)",
         )
         yield Row(
-            f"tcgen05.st.sync.aligned.{shape}.{number}<is_packed:.unpack::16b>?.b32",
+            f"tcgen05.st.sync.aligned.{shape}<is_packed:.unpack::16b>?.b32",
             f"[a : t], {operand}b* : b32",
             f"store_tensor{_MOVED}(a, {split}, b)",
         )
@@ -48,9 +56,13 @@ def _reductions() -> Iterator[Row]:
 
 
 _PLAIN_KINDS = "kind::<kind:f16|tf32|f8f6f4|i8>"
-_SCALED_KINDS = "kind::<kind:mxf8f6f4|mxf4|mxf4nvf4>"
-_VECTOR = "{.(<is_4x:scale_vec::4X|block16>|<is_2x:scale_vec::2X>|<is_1x:scale_vec::1X>|block32)}"
+_SCALED_KINDS = (
+    "kind::<kind:mxf8f6f4>.block_scale{.(scale_vec::1X|block32)}",
+    "kind::<kind:mxf4>.block_scale{.(scale_vec::2X|block32)}",
+    "kind::<kind:mxf4nvf4>.block_scale.(<is_4x:scale_vec::4X|block16>|scale_vec::2X|block32)",
+)
 _COLLECTOR = "{.collector::a::(fill|use|lastuse|discard)}"
+_LAST_USE = "{.collector::a::(lastuse|discard)}"
 _COLLECTOR_B = "{.collector::b(0|1|2|3)::(fill|use|lastuse|discard)}"
 
 
@@ -62,12 +74,17 @@ def _multiplications() -> Iterator[Row]:
             form += f".{source}.sparse({'true' if metadata else 'false'}, {meta})"
             sparse = ".sp" if metadata else ""
             operands = f"[d : t], {a}, b : b64{metadata}, i : b32"
-            yield from _plain(sparse, operands, form)
-            yield Row(
-                f"tcgen05.mma{sparse}.{_GROUP}.{_SCALED_KINDS}.block_scale{_VECTOR}{_COLLECTOR}",
-                f"{operands}, [e : t], [f : t], p : pred",
-                f"{form}.scaled(e, f, <is_4x>, <is_2x>, <is_1x>).issue()",
-            )
+            start = f"tcgen05.mma{sparse}.{_GROUP}.{_PLAIN_KINDS}"
+            yield from _plain(f"{start}{_COLLECTOR}", operands, form)
+            if source.startswith("tensor"):
+                form_shifted = f"{form}.shifted(true)"
+                yield from _plain(f"{start}.ashift{_LAST_USE}", operands, form_shifted)
+            for scaled in _SCALED_KINDS:
+                yield Row(
+                    f"tcgen05.mma{sparse}.{_GROUP}.{scaled}{_COLLECTOR}",
+                    f"{operands}, [e : t], [f : t], p : pred",
+                    f"{form}.scaled(e, f, <is_4x>).issue()",
+                )
             yield Row(
                 f"tcgen05.mma.ws{sparse}.{_GROUP}.{_PLAIN_KINDS}{_COLLECTOR_B}",
                 f"{operands}, p : pred, ?z : b64",
@@ -75,15 +92,14 @@ def _multiplications() -> Iterator[Row]:
             )
 
 
-def _plain(sparse: str, operands: str, form: str) -> Iterator[Row]:
+def _plain(pattern: str, operands: str, form: str) -> Iterator[Row]:
     """Yield mma without block scales: with and without lanes whose output is disabled."""
-    pattern = f"tcgen05.mma{sparse}.{_GROUP}.{_PLAIN_KINDS}<is_shifted:.ashift>?{_COLLECTOR}"
-    shifted = f"{form}.shifted(<is_shifted>).scale_d(s)"
-    yield Row(pattern, f"{operands}, p : pred, ?s : imm", f"{shifted}.issue()")
+    scaled = f"{form}.scale_d(s)"
+    yield Row(pattern, f"{operands}, p : pred, ?s : imm", f"{scaled}.issue()")
     yield Row(
         pattern,
         f"{operands}, l* : b32, p : pred, ?s : imm",
-        f"{shifted}.without_lanes(l).issue()",
+        f"{scaled}.without_lanes(l).issue()",
     )
 
 
