@@ -6,21 +6,27 @@ import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 
 from tmaasync.emulate import scheduled
 
 # Each with its distribution and its adapter.
-_SLOW = (("numba", "numba-cuda", "numba"), ("cutlass", "nvidia-cutlass-dsl", "cute_dsl"))
+_SLOW = (
+    ("numba", "numba-cuda", "numba"),
+    ("cutlass", "nvidia-cutlass-dsl", "cute_dsl"),
+    ("tilelang", "tilelang", "tilelang"),
+    ("warp", "warp-lang", "warp"),
+)
 
 
 @contextlib.contextmanager
 def searched(text: str = "") -> Iterator[None]:
     """Search every launch inside the ``with`` for races.
 
-    Triton's launches run on the CPU if it is installed. Numba's and CuTe DSL's do if they are
-    imported already, because their import takes seconds, or if the text names them.
+    Triton's launches run on the CPU if it is installed. Numba, CuTe DSL, tilelang and Warp join
+    it if they are imported already, because that takes seconds, or if the text names them.
 
     Args:
         text: The source that is about to run.
@@ -36,6 +42,6 @@ def _adapters(text: str) -> Iterator[str]:
     if "triton" in sys.modules or importlib.util.find_spec("triton") is not None:
         yield "triton"
     for package, distribution, adapter in _SLOW:
-        is_used = package in sys.modules or package in text
+        is_used = package in sys.modules or re.search(rf"\b{package}\b", text)
         if is_used and any(importlib.metadata.distributions(name=distribution)):
             yield adapter

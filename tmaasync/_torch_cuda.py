@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from tmaasync._patches import Patches
+
 _CAPABILITY = (9, 0)
 
 
@@ -58,12 +60,24 @@ def _mode(torch: Any) -> Any:
     return OnCpu
 
 
-def answers(limits: Any) -> Mapping[str, Callable[..., Any]]:
-    """Return functions of ``torch.cuda``, by their names, that describe the emulated device.
+def patch(patches: Patches, limits: Any) -> None:
+    """Let functions of ``torch.cuda`` describe the emulated device; nothing without torch.
 
     Args:
+        patches: Where they are replaced.
         limits: The number of SMs, and the shared memory of one.
     """
+    if (torch := torch_or_none()) is not None:
+        for name, answer in _answers(limits).items():
+            patches.replace(torch.cuda, name, functools.partial(_instead, answer))
+
+
+def _instead(answer: Callable[..., Any], theirs: Any, *args: Any, **named: Any) -> Any:
+    del theirs  # of a GPU
+    return answer(*args, **named)
+
+
+def _answers(limits: Any) -> Mapping[str, Callable[..., Any]]:
     properties = SimpleNamespace(
         name="tmaasync's CPU emulator",
         major=_CAPABILITY[0],

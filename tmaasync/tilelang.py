@@ -6,21 +6,25 @@ Reports name lines of the generated C++. Written for tilelang 0.1.15.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tmaasync import _arrays
+from tmaasync import _arrays, _torch_cuda
 from tmaasync._kinds import shown
+from tmaasync._patches import Patches
 from tmaasync._tested_versions import check_version
 from tmaasync._tile.pointer import PackedArgument
+from tmaasync.emulate import LIMITS
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Kernel
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import TensorMapSpec
 
-__all__ = ["run", "source"]
+__all__ = ["on_cpu", "run", "source"]
 
 _SIDES = ("blockIdx.x", "blockIdx.y", "blockIdx.z"), ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
@@ -38,7 +42,10 @@ def run(function: Any, *args: Any) -> None:
         EmulatedRace, EmulatedFault, EmulatedDeadlock, EmulatedTimeout: As for each `Kernel`.
     """
     check_version("tilelang", "0.1.15", __name__)
-    lowered = _lowered(function)
+    _start(function, _lowered(function), args)
+
+
+def _start(function: Any, lowered: _Lowered, args: Sequence[Any]) -> None:
     names = [one.name for one in function.params]
     if len(names) != len(args):
         rule = f"{lowered.kernel.name} takes {len(names)}"
@@ -58,6 +65,100 @@ def source(function: Any) -> str:
     return _lowered(function).text
 
 
+# --- launches of unchanged code -----------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def on_cpu() -> Iterator[None]:
+    """Let tilelang compile for the emulator inside the ``with``.
+
+    ``@tilelang.jit`` and ``tilelang.compile`` compile for sm_90a, and what they return takes CPU
+    tensors of torch; the device ``cuda`` of torch is the CPU. A kernel that was compiled inside
+    runs on the CPU afterwards too. It applies to this thread or context alone.
+
+    Raises:
+        ImportError: tilelang is not installed.
+
+    Warns:
+        UserWarning: It is another release than this module was tested with.
+    """
+    with _PATCHES.applied(), _torch_cuda.redirected():
+        yield
+
+
+def _patch(patches: Patches) -> None:
+    check_version("tilelang", "0.1.15", __name__)
+    patches.replace(importlib.import_module("tilelang.jit"), "cached", _compile)
+    _torch_cuda.patch(patches, LIMITS)
+
+
+_PATCHES = Patches("tilelang", _patch)
+
+
+def _compile(
+    theirs: Callable[..., Any],
+    func: Any,
+    out_idx: int | Sequence[int] | None = None,
+    *,
+    pass_configs: Mapping[Any, Any] | None = None,
+    **named: Any,
+) -> _Compiled:
+    del theirs, named  # the target, the host's code and flags of nvcc
+    return _Compiled(func, out_idx, pass_configs or {})
+
+
+class _Compiled:
+    """What ``tilelang.compile`` returns, for the emulator."""
+
+    def __init__(
+        self, function: Any, results: int | Sequence[int] | None, configs: Mapping[Any, Any]
+    ) -> None:
+        count = len(function.params)
+        numbers = [results] if isinstance(results, int) else results or ()
+        self.prim_func = function
+        settings = ((key, _hashable(value)) for key, value in configs.items())
+        self._lowered = _lowered(function, tuple(settings))
+        self._results = [number % count for number in numbers]
+
+    def __call__(self, *args: Any) -> Any:
+        """Launch the kernel; return the tensors that ``out_idx`` names."""
+        count, given = len(self.prim_func.params), iter(args)
+        if len(args) != count - len(self._results):
+            rule = f"{self._lowered.kernel.name} takes {count - len(self._results)}"
+            raise ArgumentError.broken(
+                "args", f"{len(args)} arguments", rule, "Pass one for each but the results"
+            )
+        values = [None if at in self._results else next(given) for at in range(count)]
+        call = _Call(self._lowered, {}, _symbols(self.prim_func, values))
+        for at in self._results:
+            values[at] = _tensor(self.prim_func.buffer_map[self.prim_func.params[at]], call)
+        _start(self.prim_func, self._lowered, values)
+        results = [values[at] for at in self._results]
+        return results[0] if len(results) == 1 else results or None
+
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """Return the CUDA C++."""
+        del kernel_only  # there is no other code
+        return self._lowered.text
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{name}: inside on_cpu, a kernel of tilelang has none, because no GPU runs. Leave out "
+            "benchmarks, or run them after the with."
+        )
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _tensor(buffer: Any, call: _Call) -> Any:
+    """Return a new tensor for a result."""
+    torch = importlib.import_module("torch")
+    dtype = importlib.import_module("tilelang.engine.param").KernelParam.from_buffer(buffer)
+    return torch.empty([call.number(one) for one in buffer.shape], dtype=dtype.torch_dtype())
+
+
 class _Lowered(NamedTuple):
     kernel: Kernel
     text: str
@@ -68,14 +169,15 @@ class _Lowered(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _lowered(function: Any) -> _Lowered:
+def _lowered(function: Any, configs: tuple[tuple[Any, Any], ...] = ()) -> _Lowered:
     if not hasattr(function, "buffer_map"):
         rule, remedy = "it is no T.prim_func", "Pass what @T.prim_func made"
         raise ArgumentError.broken("function", shown(function), rule, remedy)
     import tilelang
 
     target = tilelang.tvm.target.Target({"kind": "cuda", "arch": "sm_90a"})
-    with target:
+    settings = importlib.import_module("tilelang.transform.pass_config").normalize_pass_configs
+    with tilelang.tvm.transform.PassContext(opt_level=3, config=settings(dict(configs))), target:
         found = tilelang.lower(
             function, target=target, enable_host_codegen=False, enable_device_compile=False
         )
@@ -116,11 +218,12 @@ def _symbols(function: Any, args: Sequence[Any]) -> dict[Any, int]:
     sides = [
         each
         for buffer, value in buffers
-        if buffer is not None
+        if buffer is not None and value is not None
         for each in zip(buffer.shape, value.shape, strict=True)
     ]
     numbers = [pair for pair in pairs if function.buffer_map.get(pair[0]) is None]
-    return {one: value for one, value in (*numbers, *sides) if hasattr(one, "name")}
+    known = (pair for pair in (*numbers, *sides) if pair[1] is not None)
+    return {one: value for one, value in known if hasattr(one, "name")}
 
 
 class _Call:

@@ -113,17 +113,10 @@ def _patch(patches: Patches) -> None:
     patches.replace(Autotuner, "run", _run_config)
     patches.replace(CompiledKernel, "__getitem__", _launcher)
     patches.replace(CompiledKernel, "_init_handles", _read_usage)
-    if (torch := _torch_cuda.torch_or_none()) is not None:
-        for name, answer in _torch_cuda.answers(LIMITS).items():
-            patches.replace(torch.cuda, name, functools.partial(_answer, answer))
+    _torch_cuda.patch(patches, LIMITS)
 
 
 _PATCHES = Patches("triton", _patch)  # with the number of the config
-
-
-def _answer(answer: Callable[..., Any], theirs: Any, *args: Any, **named: Any) -> Any:
-    del theirs  # of a GPU
-    return answer(*args, **named)
 
 
 def _run(

@@ -6,24 +6,30 @@ lines of the PTX, because Warp writes no line table. Written for Warp 1.19.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import inspect
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tmaasync import _arrays
+from tmaasync import _arrays, _torch_cuda
 from tmaasync._arrays import ArrayView
 from tmaasync._kinds import shown
+from tmaasync._patches import Patches
 from tmaasync._tested_versions import check_version
 from tmaasync._tile.pointer import PackedArgument
+from tmaasync.emulate import LIMITS
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Kernel
 
-__all__ = ["launch"]
+__all__ = ["launch", "on_cpu"]
+
+_BLOCK = 256  # threads per block, where the launch names none
 
 
 def launch(
@@ -32,7 +38,7 @@ def launch(
     inputs: Sequence[Any] = (),
     outputs: Sequence[Any] = (),
     *,
-    block_dim: int = 256,
+    block_dim: int = _BLOCK,
 ) -> None:
     """Launch a Warp kernel on arrays in host memory, as ``wp.launch`` does on a GPU.
 
@@ -70,6 +76,80 @@ def launch(
         given.append(PackedArgument(_bytes(packed), [*_views(one.label, value)]))
     grid = max(1, -(-math.prod(sides) // block_dim))
     compiled(grid, block_dim, given, shared_mem=shared_bytes)
+
+
+# --- launches of unchanged code -----------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def on_cpu() -> Iterator[None]:
+    """Run the launches of Warp kernels inside the ``with`` on the emulator.
+
+    ``wp.launch`` and ``wp.launch_tiled`` take Warp's arrays on the CPU and arrays of NumPy, and
+    the device ``cuda`` of Warp and of torch is the CPU. It applies to this thread or context
+    alone.
+
+    Raises:
+        ImportError: Warp is not installed.
+        ArgumentError: A launch asks for ``adjoint`` or ``record_cmd``.
+
+    Warns:
+        UserWarning: It is another release than this module was tested with.
+    """
+    with _PATCHES.applied(), _torch_cuda.redirected():
+        yield
+
+
+def _patch(patches: Patches) -> None:
+    check_version("warp-lang", "1.19", __name__)
+    import warp
+    from warp._src import context
+
+    for module in (warp, context):
+        patches.replace(module, "launch", _launch)
+        patches.replace(module, "launch_tiled", _launch_tiled)
+    patches.replace(warp, "is_cuda_available", lambda theirs: True)
+    patches.replace(context.Runtime, "get_device", _device)
+    _torch_cuda.patch(patches, LIMITS)
+
+
+_PATCHES = Patches("warp", _patch)
+
+
+def _device(theirs: Callable[..., Any], runtime: Any, ident: Any = None) -> Any:
+    is_cuda = isinstance(ident, str) and ident.partition(":")[0] == "cuda"
+    return runtime.cpu_device if is_cuda else theirs(runtime, ident)
+
+
+def _launch(theirs: Callable[..., Any], *args: Any, **named: Any) -> None:
+    """Launch a kernel, and record it on the tape: its backward launch is refused."""
+    from warp._src.context import runtime
+
+    call = inspect.signature(theirs).bind(*args, **named)
+    call.apply_defaults()
+    given = call.arguments
+    kernel, dim, inputs, outputs = (given[name] for name in ("kernel", "dim", "inputs", "outputs"))
+    for name in ("adjoint", "record_cmd"):
+        if given[name]:
+            rule, remedy = (
+                "the CPU has forward launches alone",
+                "Launch it on a GPU, outside on_cpu",
+            )
+            raise ArgumentError.broken(name, f"True in a launch of {kernel.key}", rule, remedy)
+    concrete = kernel
+    if kernel.is_generic:
+        concrete = kernel.add_overload(kernel.infer_argument_types([*inputs, *outputs]))
+    launch(concrete, dim, inputs, outputs, block_dim=given["block_dim"] or _BLOCK)
+    if given["record_tape"] and runtime.tape:
+        runtime.tape.record_launch(concrete, dim, 0, inputs, outputs, runtime.cpu_device)
+
+
+def _launch_tiled(theirs: Callable[..., Any], *args: Any, dim: Any, **named: Any) -> None:
+    del theirs  # it has blocks of one thread on the CPU
+    from warp._src import context
+
+    sides = [dim] if isinstance(dim, int) else [*dim]
+    _launch(inspect.unwrap(context.launch), *args, dim=[*sides, named["block_dim"]], **named)
 
 
 @functools.lru_cache(maxsize=256)

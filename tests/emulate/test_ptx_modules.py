@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -301,6 +302,24 @@ def test_a_division_by_zero_is_no_fault() -> None:
     kernel = Kernel(EMPTY.format(name="k", body=body).replace("k()", "k(.param .u64 out)"), "k")
     kernel(1, 1, (out,))
     assert out.tolist() == [-1, 7]
+
+
+def test_floats_in_registers_of_bits() -> None:
+    """LLVM writes constants by mov.b64, and pairs of bfloat16 to registers of 32 bits."""
+    body = (
+        ".reg .b16 %h; .reg .b32 %r<4>; .reg .b64 %rd<4>; ld.param.u64 %rd1, [out];"
+        "mov.b64 %rd2, 0d3FF8000000000000; add.f64 %rd2, %rd2, %rd2; st.global.b64 [%rd1], %rd2;"
+        "mov.b32 %r1, 0f3FC00000; mul.f32 %r1, %r1, %r1; st.global.b32 [%rd1+8], %r1;"
+        "mov.b32 %r2, 0x40003FC0; fma.rn.bf16x2 %r2, %r2, %r2, %r2; st.global.b32 [%rd1+12], %r2;"
+        "mov.b16 %h, 0x3E00; add.f16 %h, %h, %h; st.global.b16 [%rd1+16], %h;"
+    )
+    out = np.zeros(24, np.uint8)
+    text = EMPTY.format(name="k", body=body).replace("k()", "k(.param .u64 out)")
+    Kernel(text, "k")(1, 1, (out,))
+    assert out[:8].view(np.float64) == 3
+    assert out[8:12].view(np.float32) == 2.25
+    assert list(out[12:16].view(ml_dtypes.bfloat16)) == [3.75, 6]
+    assert out[16:18].view(np.float16) == 3
 
 
 def test_a_kernel_and_a_parameter_have_names_that_are_words_of_cpp() -> None:

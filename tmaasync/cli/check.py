@@ -35,8 +35,8 @@ def check(
 ) -> None:
     """Run a script's kernels on the CPU, and report races, deadlocks and illegal accesses.
 
-    Kernels of Triton, Numba and CuTe DSL run on the CPU too. A PTX module is translated, and
-    nothing is launched.
+    Kernels of Triton, Numba, CuTe DSL, tilelang and Warp run on the CPU too. A PTX module is
+    translated, and nothing is launched.
 
     The exit code is 1 for an error, 2 if there is nothing to check.
     """

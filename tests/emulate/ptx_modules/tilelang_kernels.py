@@ -2,6 +2,7 @@
 # ruff: noqa: N812
 """Functions of tilelang for test_tilelang.py."""
 
+import tilelang
 import tilelang.language as T
 
 
@@ -69,3 +70,19 @@ def overwrite(n):
                 c[x] = a[x * 256 + i]  # c[x * 256 + i]
 
     return overwrite
+
+
+compiled_gemm = tilelang.jit(out_idx=[-1])(gemm)
+compiled_overwrite = tilelang.jit(overwrite)
+
+
+@tilelang.jit
+def eager_add(a, b):
+    n = T.const("n")
+    a: T.Tensor[[n], T.float32]
+    b: T.Tensor[[n], T.float32]
+    c = T.empty([n], "float32")
+    with T.Kernel(T.ceildiv(n, 256), threads=128) as x:
+        for i in T.Parallel(256):
+            c[x * 256 + i] = a[x * 256 + i] + b[x * 256 + i]
+    return c

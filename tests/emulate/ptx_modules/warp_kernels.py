@@ -32,3 +32,18 @@ def histogram(x: wp.array(dtype=int), out: wp.array(dtype=int)):
 def count(x: wp.array(dtype=int), out: wp.array(dtype=int)):
     i = wp.tid()
     out[x[i]] = out[x[i]] + i
+
+
+@wp.kernel
+def twice(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    i = wp.tid()
+    out[i] = 2.0 * x[i]
+
+
+@wp.kernel
+def sums(x: wp.array(dtype=float), out: wp.array(dtype=float)):
+    row, lane = wp.tid()
+    total = float(0.0)  # noqa: UP018 (a variable of a loop in Warp)
+    for i in range(5):
+        total += x[row * 320 + i * 64 + lane]
+    wp.atomic_add(out, row, total)

@@ -102,7 +102,7 @@ class Operands:
         to, cpp = self.result(operand, kind), cpp_type(kind.rstrip("+"))
         # Plain C++ compiles in less time than a template.
         if isinstance(operand, Register) and bits_of(operand.kind) == bits_of(kind):
-            if kind[0] in "bsu":
+            if _is_whole(kind):
                 return f"{to} = {code}"
             if kind in _FLOATS:
                 return f"{to} = __builtin_bit_cast({cpp_type(f'b{kind[1:]}')}, {cpp}({code}))"
@@ -219,10 +219,14 @@ class Operands:
         raise MisfitError("has an address whose base is no register and no number.")
 
 
+def _is_whole(kind: str) -> bool:
+    return kind[0] in "bsu" and kind[1].isdigit()  # bf16 is none
+
+
 def _as(kind: str, register: Register) -> str:
     """Return the value of a register; plain C++ compiles in less time than a template."""
     name, cpp = register.cpp, cpp_type(kind.rstrip("+"))
-    if kind[0] in "bsu" and bits_of(register.kind) == bits_of(kind):
+    if _is_whole(kind) and bits_of(register.kind) == bits_of(kind):
         return f"{cpp}({name})" if kind[0] == "s" else name
     if kind in _FLOATS:
         return f"__builtin_bit_cast({cpp}, {name})"
@@ -250,9 +254,10 @@ def _check_size(name: str, bits: int, kind: str) -> None:
 def _number(operand: Immediate, kind: str, cpp: str) -> str:
     if operand.float_bits == 32:
         return f"{PTX}as<{cpp}>(::std::uint32_t({operand.text}))"
+    if operand.float_bits == 64 and kind != "f32":
+        return f"{PTX}as<{cpp}>(::std::uint64_t({operand.text}))"
     if operand.float_bits == 64:
-        value = f"{PTX}as<double>(::std::uint64_t({operand.text}))"
-        return f"static_cast<{cpp}>({value})" if kind == "f32" else value
+        return f"static_cast<float>({PTX}as<double>(::std::uint64_t({operand.text})))"
     if operand.float_bits:
         return f"static_cast<{cpp}>({operand.text})"
     if kind in ("f16", "bf16", "f16x2", "bf16x2"):
