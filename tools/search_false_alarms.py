@@ -222,6 +222,18 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"on tensor memory: {name}", on_chip
 
 
+def where_warps_multiply() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the operations of tensor cores on a chip that has neither wgmma nor tcgen05."""
+    for name, call in (*_matmuls(), *_attentions()):
+
+        def on_chip(call: Callable[[], Any] = call) -> None:
+            with emulate.chip("sm_120a"):
+                call()
+
+        if "backward" not in name and call is not split_over_grid:
+            yield f"mma.sync: {name}", on_chip
+
+
 def example(path: Path) -> None:
     before = sys.argv
     sys.argv = [str(path)]
@@ -243,6 +255,7 @@ def cases() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield from tests()
     yield from of_blackwell()
     yield from on_tensor_memory()
+    yield from where_warps_multiply()
     for path in sorted((ROOT / "examples").glob("*.py")):
         yield f"examples/{path.stem}", functools.partial(example, path)
     folders = ("cookbook", "tutorial", ".")

@@ -15,7 +15,15 @@ from emulate.shipped import whole_text
 from planted import RACE, Defect
 from planted_choices import choices
 
-from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, create_tma_tile
+from tmaasync import (
+    EmulatedDeadlock,
+    EmulatedFault,
+    EmulatedRace,
+    Kernel,
+    _arrays,
+    create_tma_tile,
+    emulate,
+)
 from tmaasync.emulate import EmulatedLaunch, scheduled
 from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._gemm.config import TileConfig
@@ -117,15 +125,19 @@ def outcome(
 
 
 @functools.cache
-def built(job: str, text: str) -> tuple[Kernel, Prepared, EmulatedLaunch]:
+def built(job: str, text: str, arch: str) -> tuple[Kernel, Prepared, EmulatedLaunch]:
+    del arch  # of the emulated chip
     prepared: Prepared = JOBS[job](text)
     return prepared.kernel, prepared, prepared.build()
 
 
-def launch_with(mutation: Defect | None, job: str) -> tuple[Prepared, EmulatedLaunch]:
+def launch_with(
+    mutation: Defect | None, job: str, arch: str = "sm_90a"
+) -> tuple[Prepared, EmulatedLaunch]:
     found = choices(whole_text(FILES[job]), tuple(one for one in MUTATIONS if one.kernel == job))
-    kernel, prepared, launch = built(job, found.text_with(mutation))
-    found.choose(kernel, mutation)
+    with emulate.chip(arch):
+        kernel, prepared, launch = built(job, found.text_with(mutation), arch)
+        found.choose(kernel, mutation)
     return prepared, launch
 
 
@@ -165,13 +177,33 @@ def test_a_race_is_found_whatever_the_order(
     assert any(re.search(mutation.says, race) for race in races), found
 
 
+# mma.sync is complete on return, and takes no descriptor.
+OF_WGMMA = (
+    "lanes give wgmma other rows",
+    "a stage is released while wgmma reads it",
+    "accumulators are read before wgmma is done",
+)
+OF_RINGS = [one for one in MUTATIONS if one.kernel != "tiled" and one.name not in OF_WGMMA]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", OF_RINGS, ids=lambda mutation: mutation.key)
+def test_a_defect_is_reported_where_warps_multiply(mutation: Defect) -> None:
+    _, launch = launch_with(mutation, mutation.kernel, "sm_100a")
+
+    found = [outcome(launch, *order, races=True) for order in RACE_ORDERS]
+
+    assert any(found) if mutation.some_orders else all(found)
+
+
 # --- no defect ----------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("job", JOBS)
-def test_shipped_kernels_are_silent_under_every_policy(job: str) -> None:
-    prepared, launch = launch_with(None, job)
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_shipped_kernels_are_silent_under_every_policy(arch: str, job: str) -> None:
+    prepared, launch = launch_with(None, job, arch)
     fresh = prepared.output.copy()
 
     for policy, seed in (*ORDERS, ("random", 1)):
