@@ -33,10 +33,15 @@ from tmaasync import Kernel, emulate, ops, trace
 PATH = RESULTS / "cpu" / "emulate.jsonl"
 
 
-def matmul(side: int) -> Callable[[], Any]:
+def matmul(side: int, arch: str = "sm_90a") -> Callable[[], Any]:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((side, side)).astype(ml_dtypes.bfloat16) for _ in range(2))
-    return lambda: ops.matmul(a, b.T)
+
+    def run() -> Any:
+        with emulate.chip(arch):
+            return ops.matmul(a, b.T)
+
+    return run
 
 
 def copy(size_bytes: int) -> Callable[[], Any]:
@@ -110,6 +115,7 @@ CASES: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("matmul bfloat16 256 cubed", matmul(256)),
     ("matmul bfloat16 512 cubed", matmul(512)),
     ("matmul bfloat16 1024 cubed", matmul(1024)),
+    ("tcgen05 matmul bfloat16 512 cubed", matmul(512, "sm_100a")),
     ("attention 4 heads of 512 x 128", attention()),
     ("copy 16 MiB", copy(16 << 20)),
     ("an addition by 64 threads", of_threads("add", 1, 64, (square(8),))),

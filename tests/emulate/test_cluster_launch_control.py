@@ -206,6 +206,12 @@ DEFECTS: dict[str, tuple[dict[str, str], tuple[str, str], type[Exception], str]]
         EmulatedFault,
         r"the CTA ends.* request\.answered",
     ),
+    "a block waits for another answer than its cluster": (
+        SEVERAL,
+        (WAIT, WAIT.replace("(phase)", "(phase ^ (rank & 1))")),
+        EmulatedFault,
+        r"wait for its phase of request\.answered first",
+    ),
     "all lanes ask": (
         ONE,
         ("if (is_leader) request.ask();", "request.ask();"),

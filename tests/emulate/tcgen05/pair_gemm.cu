@@ -9,10 +9,9 @@ using namespace tmaasync::ptx;
 
 // D = A * B^T of bf16 by a pair of CTAs, in a tile of 256 x kN. Each CTA loads its rows of A and
 // half of B, and credits the barrier of the even CTA, which alone multiplies. Commits arrive in
-// both CTAs.
+// both CTAs. A cluster has one pair or several.
 constexpr u32 kStages = 2, kK = 64, kRows = 256;
 constexpr u32 kInstruction = 1 << 4 | 1 << 7 | 1 << 10 | kN / 8 << 17 | kRows / 16 << 24;
-constexpr u16 kBoth = 3;
 
 struct SharedMemory {
     alignas(1024) TileA::Shared a[kStages];
@@ -21,6 +20,11 @@ struct SharedMemory {
     u32 tensor;
 };
 extern "C" __device__ const int pair_gemm_shared_bytes = sizeof(SharedMemory);
+
+// The CTAs of this pair.
+__device__ u16 pair_mask() {
+    return 3 << (block_rank_in_cluster() & ~1u);
+}
 
 __device__ u64 descriptor_of(const void* tile, u32 bytes) {
     const u64 start = (shared_address(tile) + bytes & 0x3ffff) >> 4;
@@ -38,7 +42,7 @@ __device__ void load(SharedMemory& shared, const TileA& a, const TileB& b, u32 r
         const u32 full = even_cta_of_pair(shared.full[stage].address());
         shared.empty[stage].wait((step / kStages & 1) ^ 1);
         if (rank == 0) shared.full[stage].expect_bytes(2 * (TileA::kBytes + TileB::kBytes));
-        load_half(a, shared.a[stage], full, step * kK, rank * kRows / 2);
+        load_half(a, shared.a[stage], full, step * kK, blockIdx.x * kRows / 2);
         load_half(b, shared.b[stage], full, step * kK, rank * kN / 2);
     }
 }
@@ -53,16 +57,16 @@ __device__ void multiply(SharedMemory& shared, u32 steps) {
             const bool accumulates = step > 0 || k > 0;
             tcgen05_mma<Tcgen05Kind::kF16, 2>(shared.tensor, a, b, kInstruction, accumulates);
         }
-        tcgen05_commit_multicast<2>(shared.empty[stage].address(), kBoth);
+        tcgen05_commit_multicast<2>(shared.empty[stage].address(), pair_mask());
     }
-    tcgen05_commit_multicast<2>(shared.accumulated.address(), kBoth);
+    tcgen05_commit_multicast<2>(shared.accumulated.address(), pair_mask());
 }
 
-__device__ void drain(SharedMemory& shared, float* out, u32 rank) {
+__device__ void drain(SharedMemory& shared, float* out) {
     const u32 warp = threadIdx.x / 32;
     shared.accumulated.wait(0);
     tcgen05_fence_after_thread_sync();
-    float* row = out + (rank * kRows / 2 + threadIdx.x) * kN;
+    float* row = out + (blockIdx.x * kRows / 2 + threadIdx.x) * kN;
     for (u32 column = 0; column < kN; column += 32) {
         u32 held[32];
         tcgen05_ld<Tcgen05Shape::k32x32b>(held, shared.tensor + (warp * 32 << 16) + column);
@@ -75,7 +79,7 @@ extern "C" __global__ void pair_gemm(
     const __grid_constant__ TileA a, const __grid_constant__ TileB b, float* out, u32 steps
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const u32 warp = threadIdx.x / 32, rank = block_rank_in_cluster();
+    const u32 warp = threadIdx.x / 32, rank = block_rank_in_cluster() % 2;
     if (threadIdx.x == 0) {
         for (u32 i = 0; i < kStages; ++i) {
             shared.full[i].init();
@@ -95,7 +99,7 @@ extern "C" __global__ void pair_gemm(
     } else if (warp == 5 && rank == 0 && elect()) {
         multiply(shared, steps);
     } else if (warp < 4) {
-        drain(shared, out, rank);
+        drain(shared, out);
     }
     cluster_sync();
     if (warp == 0) tcgen05_dealloc<2>(shared.tensor, kN);

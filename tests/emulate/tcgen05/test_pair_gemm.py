@@ -34,16 +34,16 @@ DEFECTS = defects(
     ("one CTA allocates", before(ALLOC, "if (rank == 0)"), FAULT,
      r"waits for ever for CTA 1, the other one of the pair"),
     ("the commit reaches one CTA",
-     Edit("tcgen05_commit_multicast<2>(shared.accumulated.address(), kBoth);",
+     Edit("tcgen05_commit_multicast<2>(shared.accumulated.address(), pair_mask());",
           "tcgen05_commit_multicast<2>(shared.accumulated.address(), 1);"), DEADLOCK,
      r"block \(1, 0, 0\), threads 0-127 .*on accumulated"),
     ("the stage of one CTA is released",
-     Edit("tcgen05_commit_multicast<2>(shared.empty[stage].address(), kBoth);",
+     Edit("tcgen05_commit_multicast<2>(shared.empty[stage].address(), pair_mask());",
           "tcgen05_commit<2>(shared.empty[stage].address());"), DEADLOCK,
      r"block \(1, 0, 0\), thread 128 .*on empty\[\d\]"),
     ("mixed groups",
-     Edit("tcgen05_commit_multicast<2>(shared.empty[stage].address(), kBoth);",
-          "tcgen05_commit_multicast<1>(shared.empty[stage].address(), kBoth);"), FAULT,
+     Edit("tcgen05_commit_multicast<2>(shared.empty[stage].address(), pair_mask());",
+          "tcgen05_commit_multicast<1>(shared.empty[stage].address(), pair_mask());"), FAULT,
      r"tcgen05\.commit has cta_group::1, and an earlier .* cta_group::2"),
     ("bytes of one CTA alone are expected",
      Edit("expect_bytes(2 * (TileA::kBytes + TileB::kBytes));",
@@ -64,15 +64,41 @@ DEFECTS = defects(
     ("no fence after the wait for a commit of the pair",
      without("tcgen05_fence_after_thread_sync();"), RACE,
      r"(?s)tensor memory.*tcgen05\.fence::after_thread_sync.*tcgen05-fence"),
+    ("bytes of two pairs are expected",
+     Edit("expect_bytes(2 * (TileA::kBytes + TileB::kBytes));",
+          "expect_bytes(4 * (TileA::kBytes + TileB::kBytes));"), DEADLOCK, r"full\[\d\]"),
+    ("the odd CTA waits for the cluster while the even one waits for its loads",
+     before("if (warp == 4 && elect()) {", "if (rank == 1) cluster_sync();"), DEADLOCK,
+     r"barrier\.cluster|full\[\d\]"),
+    ("barriers are initialised after the cluster synchronises", exchanged(
+        "if (threadIdx.x == 0) { for (u32 i = 0; i < kStages; ++i) { shared.full[i].init(); "
+        "shared.empty[i].init(); } shared.accumulated.init(); fence_barrier_init(); }",
+        "cluster_sync();"), FAULT + RACE + DEADLOCK, r"init|full\[\d\]|empty\[\d\]"),
+    ("the odd CTA leaves while its peer multiplies",
+     before("if (warp == 4 && elect()) {", "if (rank == 1 && warp != 4) return;"),
+     FAULT + RACE + DEADLOCK, r"ends|ended|CTA 1|has left|exit"),
+    ("the stages' barriers are of the odd CTA",
+     Edit("if (rank == 0) shared.full[stage].expect_bytes",
+          "if (rank == 1) shared.full[stage].expect_bytes"),
+     DEADLOCK + FAULT, r"full\[\d\]"),
     ("both CTAs multiply", Edit("warp == 5 && rank == 0 && elect()", "warp == 5 && elect()"),
      FAULT + RACE + DEADLOCK, r"tensor memory|tcgen05|arrivals"),
     ("columns are freed before the peer has drained them",
      Edit("cluster_sync(); if (warp == 0) tcgen05_dealloc", "if (warp == 0) tcgen05_dealloc"),
      RACE + FAULT, r"tcgen05\.dealloc|not allocated"),
 )  # fmt: skip
+OF_TWO_PAIRS = defects(
+    "pair_gemm",
+    ("the commit's mask is of the first pair",
+     Edit("return 3 << (block_rank_in_cluster() & ~1u);", "return 3;"), DEADLOCK + FAULT,
+     r"block \([23], 0, 0\).*on (empty|accumulated)|arrivals|empty\[\d\]"),
+    ("columns of both pairs are freed by the first",
+     Edit("if (warp == 0) tcgen05_dealloc", "if (warp == 0 && blockIdx.x < 2) tcgen05_dealloc"),
+     FAULT, r"block \([23], 0, 0\).*(tensor memory|columns)"),
+)  # fmt: skip
 SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
-TEXTS = choices(PAIR_GEMM, DEFECTS)
-ONE = problem(1, STEPS, 256, COLUMNS)
+TEXTS = choices(PAIR_GEMM, (*DEFECTS, *OF_TWO_PAIRS))
+ONE, TWO = problem(1, STEPS, 256, COLUMNS), problem(2, STEPS, 256, COLUMNS)
 
 
 @functools.cache
@@ -81,12 +107,18 @@ def built(text: str) -> Kernel:
     return Kernel(text, "pair_gemm", types=types, constants={"kN": COLUMNS}, arch="sm_100a")
 
 
-def run(one: Problem, defect: Defect | None, policy: Policy, seed: int, cluster: int = 2) -> None:
+def run(
+    one: Problem,
+    defect: Defect | None,
+    policy: Policy,
+    seed: int,
+    cluster: int = 2,
+) -> None:
     kernel = built(TEXTS.text_with(defect))
     TEXTS.choose(kernel, defect)
     one.out.fill(0)
     with emulate.scheduled(policy, seed=seed, races=True):
-        kernel(2, 192, (one.a, one.b, one.out, STEPS), cluster=cluster)
+        kernel(len(one.out) // 128, 192, (one.a, one.b, one.out, STEPS), cluster=cluster)
 
 
 def allocate_early() -> None:
@@ -107,6 +139,19 @@ def test_a_defect_is_reported_in_every_order(defect: Defect) -> None:
     for policy, seed in SCHEDULES:
         with pytest.raises(defect.reported, match=defect.says):
             run(ONE, defect, policy, seed)
+
+
+def test_two_pairs_of_a_cluster_multiply_in_every_order() -> None:
+    for seed in range(10):
+        run(TWO, None, "adversarial" if seed % 2 else "random", seed, cluster=4)
+        np.testing.assert_allclose(TWO.out, TWO.exact, atol=1e-4)
+
+
+@pytest.mark.parametrize("defect", OF_TWO_PAIRS, ids=lambda one: one.name)
+def test_a_defect_of_two_pairs_is_reported_in_every_order(defect: Defect) -> None:
+    for policy, seed in SCHEDULES:
+        with pytest.raises(defect.reported, match=defect.says):
+            run(TWO, defect, policy, seed, cluster=4)
 
 
 def test_a_pair_needs_a_cluster_of_an_even_size() -> None:
