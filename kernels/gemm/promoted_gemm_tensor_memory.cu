@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) promoted_gemm_t
         a_scales.async_copy(of_block->a, of_block.full(), {tile.m, block});
         b_scales.async_copy(of_block->b, of_block.full(), b_scales_at(tile.n, block));
     };
-    const auto multiply = [](const auto& d, const auto& stage) {
+    const auto multiply = [](const auto& d, const auto& stage, const OutputTile&) {
         tcgen05_mma<OperandA, OperandB, CTAS>(d, stage->a, stage->b, false);
     };
     const auto store = [&](Output& output, auto& accumulators, const OutputTile& tile) {

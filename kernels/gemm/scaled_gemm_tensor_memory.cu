@@ -69,15 +69,16 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) scaled_gemm_ten
         Ring::load(stage, b_factors, stage->b_factors, {0, atom, tile.n / 128});
     };
     // Each stage has columns of its own: the mma that read them have completed when it is refilled,
-    // and the fence orders the copies after that.
-    const auto multiply = [&](const auto& d, const auto& stage) {
+    // and the fence orders the copies after that. The atoms of B begin at a multiple of 128
+    // columns.
+    const auto multiply = [&](const auto& d, const auto& stage, const OutputTile& tile) {
         const AFactors of_a{columns + stage.index() * kStageColumns};
         const BFactors of_b{of_a.address + AFactors::kColumns};
         tcgen05_fence_after_thread_sync();
         of_a.copy_from<CTAS>(stage->a_factors);
         of_b.copy_from<CTAS>(stage->b_factors);
         tcgen05_scaled_mma<OperandA, OperandB, AElement, BElement, BLOCK, CTAS>(
-            d, stage->a, stage->b, of_a, of_b, stage.iteration() > 0
+            d, stage->a, stage->b, of_a, of_b.from_row(tile.n % 128), stage.iteration() > 0
         );
     };
     const auto store = [&](Output& output, auto& accumulators, const OutputTile& tile) {

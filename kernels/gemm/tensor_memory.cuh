@@ -46,9 +46,9 @@ __device__ __forceinline__ void load_operands(
     Ring::load(stage, b, stage->b, at<BTile, B_IS_K_MAJOR>(column, depth, tile.batch));
 }
 
-// Run the roles on all tiles. load(stage, tile) loads a stage, multiply(d, stage) issues the mma of
-// a stage, and store(output, accumulators, tile) stores the next accumulators of a tile. `first` is
-// the first set of accumulators. With kIsSetOfStage each stage has a set of its own.
+// Run the roles on all tiles. load(stage, tile) loads a stage, multiply(d, stage, tile) issues the
+// mma of a stage, and store(output, accumulators, tile) stores the next accumulators of a tile.
+// `first` is the first set of accumulators. With kIsSetOfStage each stage has a set of its own.
 template <
     bool kIsSetOfStage = false,
     typename Shared,
@@ -79,14 +79,14 @@ __device__ __forceinline__ void run_roles(
         set_role("mma");
         auto stages = shared.ring.consumer();
         auto accumulators = shared.accumulators.producer(first);
-        for ([[maybe_unused]] const auto tile : schedule) {
+        for (const auto tile : schedule) {
             auto d = accumulators.acquire();
             for (const auto& stage : stages.consume(k_blocks)) {
                 if (kIsSetOfStage && stage.iteration() > 0) {
                     accumulators.commit();
                     d = accumulators.acquire();
                 }
-                multiply(d, stage);
+                multiply(d, stage, tile);
             }
             accumulators.commit();
         }

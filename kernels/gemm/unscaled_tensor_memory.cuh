@@ -29,7 +29,7 @@ __device__ __forceinline__ void multiply_in_tensor_memory(
     const auto load = [&](const auto& stage, const OutputTile& tile) {
         load_operands(stage, a, b, tile);
     };
-    const auto multiply = [](const auto& d, const auto& stage) {
+    const auto multiply = [](const auto& d, const auto& stage, const OutputTile&) {
         tcgen05_mma<OperandA, OperandB, CTAS>(d, stage->a, stage->b, stage.iteration() > 0);
     };
     run_roles(shared, tmem.tile<Sum, kN>(), tiles, k, load, multiply, store, a, b, c);

@@ -136,10 +136,10 @@ def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
     check(c, a, b)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("ctas", [1, 2])
-@pytest.mark.parametrize("block_n", [128, 256])
+@pytest.mark.parametrize("block_n", [64, 128, 192, 256])
 def test_every_tile_config(kind: str, ctas: int, block_n: int) -> None:
     rng = np.random.default_rng(block_n + ctas)
     factors = {"MXFP8": 4, "MXFP4": 8, "NVFP4": 16}[kind]

@@ -70,6 +70,9 @@ struct TmemScales {
         }
     }
 
+    // The scale factors from this row of the first atom on, a multiple of 32.
+    __device__ __forceinline__ TmemScales from_row(u32 row) const { return {address + row / 32}; }
+
     // The columns with the scale factors of a step that has kOfStep of them.
     template <int kOfStep>
     __device__ __forceinline__ u32 address_of(int step) const {

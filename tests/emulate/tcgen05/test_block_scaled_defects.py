@@ -47,7 +47,7 @@ DEFECTS = defects(
      r"tcgen05\.cp .* columns \d+ to \d+ .*(not allocated|physical_bounds)"),
     ("the stage is released before its factors are read",
      (Edit(STAGES, STAGES.replace("const auto&", "auto&&")),
-      before("multiply(d, stage);", "stage.release();")),
+      before("multiply(d, stage, tile);", "stage.release();")),
      RACE, r"(?s)race on ring\.stages\[\d\].*(may still be reading|may not have landed)"),
     ("the factors of a step begin in the next stage",
      Edit("address + 4 * kRowAtoms * (step", "address + kColumns + 4 * kRowAtoms * (step"),

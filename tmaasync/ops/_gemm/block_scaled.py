@@ -42,7 +42,7 @@ def block_scaled_tiles(
         operand_tile(a, config.block_m, k_major=True, parts=1, is_read_once=is_one_column),
         operand_tile(b, side, k_major=True, parts=parts, is_read_once=is_one_row),
         create_tma_tile(a_factors, (1, atoms, words)),
-        create_tma_tile(b_factors, (config.block_n // ATOM_ROWS, atoms, words)),
+        create_tma_tile(b_factors, (-(-config.block_n // ATOM_ROWS), atoms, words)),
         output_tile(c, config),
     )
 

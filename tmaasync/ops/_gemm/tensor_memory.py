@@ -26,6 +26,8 @@ _BARRIERS_BYTES = 1024
 _STAGING_BYTES = 2 * _ROWS * LINE_BYTES
 _MOST_STAGES = 8
 _STAGE_ALIGNMENT = 1024
+_ENOUGH_STAGES = 4
+_ATOM_ROWS = 128
 _COLUMNS = 512  # of tensor memory
 _TILE_OVERHEAD = 32
 """Columns of a tile whose multiplication takes as long as its start and end: predicted."""
@@ -100,34 +102,48 @@ class BlockScaledConfig(TensorMemoryConfig):
 
     @property
     def stage_bytes(self) -> int:
-        factor_bytes = self.factors * (_ROWS + self.block_n)
+        factor_bytes = self.factors * self._factor_rows
         return super().stage_bytes + -(-factor_bytes // _STAGE_ALIGNMENT) * _STAGE_ALIGNMENT
 
     @property
     def stages(self) -> int:
-        # The factors of each stage have columns of tensor memory next to the accumulators: one
-        # column for 32 rows and 4 factors. Wide tiles have one set of accumulators.
-        columns = self.factors * (_ROWS + self.block_n) // 128
-        accumulators = min(2 * self.block_n, _COLUMNS // 2)
-        return min(super().stages, (_COLUMNS - accumulators) // columns)
+        return min(super().stages, self._stages_with(1 + self.has_two_sets))
+
+    @property
+    def has_two_sets(self) -> bool:
+        """Whether tensor memory holds a second set of accumulators, and factors of enough stages.
+
+        The kernel has the same rule, from the number of stages.
+        """
+        return self._stages_with(2) >= min(super().stages, _ENOUGH_STAGES)
+
+    @property
+    def _factor_rows(self) -> int:
+        """Rows of A and columns of B in whole atoms of scale factors."""
+        return _ROWS + -(-self.block_n // _ATOM_ROWS) * _ATOM_ROWS
+
+    def _stages_with(self, sets: int) -> int:
+        """Return the stages whose factors fit in tensor memory: a column for 32 rows by 4."""
+        return (_COLUMNS - sets * self.block_n) // (self.factors * self._factor_rows // 128)
 
 
 def block_scaled_config(m: int, n: int, factors: int, occupancy: Occupancy) -> BlockScaledConfig:
     """Return the config with the least predicted time; none was measured.
 
     A tile takes as long as its multiplication, or as its loads: in the cycles in which a CTA
-    multiplies 64 bytes of K by one column, 64 bytes arrive from L2.
+    multiplies 64 bytes of K by one column, 64 bytes arrive from L2. With one set of accumulators
+    the next tile also waits until they are stored.
     """
 
     def time(config: BlockScaledConfig) -> int:
         active = occupancy.max_active_clusters(config.cluster)
         loaded = _ROWS + config.block_n // config.cluster
-        of_a_tile = max(config.block_n, loaded) + _TILE_OVERHEAD
-        return -(-config.clusters(m, n) // active) * of_a_tile
+        overhead = _TILE_OVERHEAD * (1 if config.has_two_sets else 2)
+        return -(-config.clusters(m, n) // active) * (max(config.block_n, loaded) + overhead)
 
     candidates = (
         BlockScaledConfig(1, block_n, ctas, rows=_ROWS, factors=factors)
-        for block_n in (256, 128)
+        for block_n in (256, 192, 128, 64)
         for ctas in ((2, 1) if m > _ROWS else (1,))
     )
     return overridden(min(candidates, key=time))
