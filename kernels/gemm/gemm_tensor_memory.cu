@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_tensor_mem
 ) {
     multiply_in_tensor_memory(
         dynamic_shared<SharedMemory>(), a, b, c, {m, n, batches}, k,
-        [&](Output& output, auto& accumulators, const OutputTile& tile) {
+        [&](auto& output, auto& accumulators, const OutputTile& tile, int) {
             output.store(accumulators, c, tile);
         }
     );

@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_tensor_mem
     };
     multiply_in_tensor_memory(
         dynamic_shared<SharedMemory>(), a, b, c, {m, n, batches}, k,
-        [&](Output& output, auto& accumulators, const OutputTile& tile) {
+        [&](auto& output, auto& accumulators, const OutputTile& tile, int) {
             const float scale = IS_SCALED ? whole_scale(alpha, scale_a, scale_b) : 1.0f;
             const auto finish = [&](float value, float source, int row, int column) {
                 if constexpr (IS_SCALED) value *= scale;

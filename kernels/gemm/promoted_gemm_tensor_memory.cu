@@ -10,8 +10,8 @@
 //   CTile, STAGES, CTAS, GROUP_M    as in gemm_tensor_memory.cu. A_IS_K_MAJOR and B_IS_K_MAJOR are
 //                   true
 //
-// Grid, threads and edges are as in gemm_tensor_memory.cu. Elements and scales beyond the arrays
-// are zero.
+// Grid and edges are as in gemm_tensor_memory.cu, with 384 threads: two warpgroups promote and
+// store half of the columns each. Elements and scales beyond the arrays are zero.
 #include "float_scales.cuh"
 #include "tensor_memory.cuh"
 
@@ -19,12 +19,12 @@ using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;
 
 static_assert(kK == kScaleBlock, "a stage has the depth that a scale serves");
-static_assert(kN == kScaleBlock, "the row of a thread is in registers");
+static_assert(kN == kScaleBlock, "half of a thread's row is in registers");
 static_assert(AScaleTile::side(1) == kM, "a scale for every row");
 
-constexpr int kSets = 512 / kN;
-using Accumulators = AccumulatorRing<float, kN, kSets, CTAS>;
-using ScaleRing = Ring<StageScales, kSets, ConsumerWarps<4>>;
+constexpr int kSets = 512 / kN, kConsumers = 2, kOwnColumns = kN / kConsumers;
+using Accumulators = AccumulatorRing<float, kN, kSets, CTAS, 4 * kConsumers>;
+using ScaleRing = Ring<StageScales, kSets, ConsumerWarps<4 * kConsumers>>;
 
 struct Stage {
     ATile::Shared a;
@@ -41,15 +41,16 @@ struct SharedMemory : SharedStorage<Stage, Accumulators> {
 
 extern "C" __device__ const int promoted_gemm_tensor_memory_shared_bytes = sizeof(SharedMemory);
 
-// Add the thread's row of a stage, scaled, to its accumulators.
+// Add the thread's columns of a stage, from `first` on, to its accumulators, scaled.
 __device__ __forceinline__ void promote(
-    float (&total)[kN],
+    float (&total)[kOwnColumns],
     AccumulatorConsumer<Accumulators>& accumulators,
     const StageScales& scales,
+    int first,
     int n,
     int block
 ) {
-    constexpr int kColumns = 16;
+    constexpr int kColumns = 32;
     const float of_row = scales.a.data()[thread_in_warpgroup()];
     const auto of_column = [&](int column) {
         if constexpr (kScalesEveryColumn) return scales.b.data()[column];
@@ -57,19 +58,20 @@ __device__ __forceinline__ void promote(
     };
     const auto tmem = accumulators.acquire();
 #pragma unroll
-    for (int column = 0; column < kN; column += kColumns) {
+    for (int column = 0; column < kOwnColumns; column += kColumns) {
         float partial[kColumns];
-        tmem.load(partial, column);
+        tmem.load(partial, first + column);
         tmem_wait_loads();
-        if (column + kColumns == kN) accumulators.release();
+        if (column + kColumns == kOwnColumns) accumulators.release();
 #pragma unroll
         for (int i = 0; i < kColumns; ++i) {
-            total[column + i] += of_row * of_column(column + i) * partial[i];
+            total[column + i] += of_row * of_column(first + column + i) * partial[i];
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) promoted_gemm_tensor_memory(
+extern "C" __global__ void __launch_bounds__(RolesOf<kConsumers>::kThreads, 1)
+promoted_gemm_tensor_memory(
     const __grid_constant__ ATile a,
     const __grid_constant__ BTile b,
     const __grid_constant__ AScaleTile a_scales,
@@ -94,12 +96,13 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) promoted_gemm_t
     const auto multiply = [](const auto& d, const auto& stage, const OutputTile&) {
         tcgen05_mma<OperandA, OperandB, CTAS>(d, stage->a, stage->b, false);
     };
-    const auto store = [&](Output& output, auto& accumulators, const OutputTile& tile) {
-        float total[kN] = {};
+    const auto store = [&](auto& output, auto& accumulators, const OutputTile& tile, int consumer) {
+        const int first = consumer * kOwnColumns;
+        float total[kOwnColumns] = {};
         for (const auto& stage : scales.consume(count_tiles(k, kK))) {
-            promote(total, accumulators, *stage, tile.n, stage.iteration());
+            promote(total, accumulators, *stage, first, tile.n, stage.iteration());
         }
-        output.store_row(total, c, tile);
+        output.store_row(total, c, OutputTile{tile.m, tile.n + first, tile.batch});
     };
     run_roles<true>(
         shared, tmem.tile<float, kN>(), Tiles(m, n), k, load, multiply, store, a, b, a_scales,

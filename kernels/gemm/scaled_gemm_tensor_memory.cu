@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) scaled_gemm_ten
             d, stage->a, stage->b, of_a, of_b.from_row(tile.n % 128), stage.iteration() > 0
         );
     };
-    const auto store = [&](Output& output, auto& accumulators, const OutputTile& tile) {
+    const auto store = [&](auto& output, auto& accumulators, const OutputTile& tile, int) {
         if constexpr (IS_SCALED) {
             const float scale = whole_scale(alpha, scale_a, scale_b);
             output.store(accumulators, c, tile, [=](float value, int, int) {

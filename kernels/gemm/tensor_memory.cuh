@@ -11,22 +11,25 @@ using OperandB = Tcgen05Operand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
 constexpr int kM = OperandA::kExtent, kN = CTAS * OperandB::kExtent, kK = OperandA::kDepth;
 using Cluster = ClusterShape<CTAS>;
 using Tiles = OutputTiles<kM, kN, Cluster, GROUP_M>;
-// Consumer 0 stores and helper 0 multiplies; few registers are needed.
-using Roles = WarpSpecialized<1, RegisterSplit<0, 0>, CTAS>;
-using Output = TmemEpilogue<CTile>;
+// The consumers store and helper 0 multiplies.
+template <int kConsumers>
+using RolesOf = WarpSpecialized<kConsumers, RegisterSplit<0, 0>, CTAS>;
+using Roles = RolesOf<1>;
 
 template <typename Stage, typename AccumulatorStages>
 struct SharedStorage {
     using Accumulators = AccumulatorStages;
+    static constexpr int kConsumers = Accumulators::kReaderWarps / 4;
+    using Output = TmemEpilogue<CTile, 2 / kConsumers>;
 
     Tcgen05Ring<Stage, STAGES, CTAS> ring;
-    Output::Shared output;
+    typename Output::Shared output[kConsumers];
     Accumulators accumulators;
 
     __device__ void init() {
         ring.init();
         accumulators.init();
-        output.init();
+        for (auto& each : output) each.init();
     }
 };
 
@@ -91,15 +94,17 @@ __device__ __forceinline__ void run_roles(
             accumulators.commit();
         }
     };
-    const auto store_all = [&](int) {
+    const auto store_all = [&](int consumer) {
         set_role("epilogue");
         wait_for_previous_grids();
         auto accumulators = shared.accumulators.consumer(first);
-        Output output(shared.output);
-        for (const auto tile : schedule) store(output, accumulators, tile);
+        typename Shared::Output output(shared.output[consumer], 1 + consumer);
+        for (const auto tile : schedule) store(output, accumulators, tile, consumer);
         output.drain();
     };
-    Roles::run_with_helpers(shared, load_all, multiply_all, store_all, maps...);
+    RolesOf<Shared::kConsumers>::run_with_helpers(
+        shared, load_all, multiply_all, store_all, maps...
+    );
 }
 
 }  // namespace tmaasync::kernels::gemm

@@ -20,7 +20,7 @@ SOURCE = shipped_text(
     "promoted_gemm_tensor_memory.cu", "gemm/float_scales.cuh", "gemm/tensor_memory.cuh"
 )
 LOAD_A = "a_scales.async_copy(of_block->a, of_block.full(), {tile.m, block});"
-RELEASE = "if (column + kColumns == kN) accumulators.release();"
+RELEASE = "if (column + kColumns == kOwnColumns) accumulators.release();"
 SET_OF_STAGE = "accumulators.commit(); d = accumulators.acquire();"
 DEFECTS = defects(
     "promoted_gemm_tensor_memory",
@@ -39,7 +39,7 @@ DEFECTS = defects(
      Edit(LOAD_A, "a_scales.async_copy(of_block->a, stage.full(), {tile.m, block});"),
      DEADLOCK + FAULT + RACE, r"(ring|scales)\.full"),
     ("one warp would release the scales",
-     Edit("kSets, ConsumerWarps<4>", "kSets, ConsumerWarps<1>"),
+     Edit("kSets, ConsumerWarps<4 * kConsumers>", "kSets, ConsumerWarps<1>"),
      RACE + FAULT + DEADLOCK, r"scales\.(stages|empty)"),
     ("adds to partial sums", Edit("stage->a, stage->b, false)", "stage->a, stage->b, true)"), FAULT,
      r"tcgen05\.mma reads D .*nothing has written"),
@@ -91,7 +91,7 @@ def run(texts: Choices, one: Problem, defect: Defect | None, policy: Policy, see
     texts.choose(kernel, defect)
     one.out.fill(np.nan)
     with emulate.scheduled(policy, seed=seed, races=True):
-        kernel(2, 256, one.arguments, cluster=2)
+        kernel(2, 384, one.arguments, cluster=2)
 
 
 _BUILT: dict[str, Kernel] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tmaasync._elements import Element
-from tmaasync._hardware import MAX_SHARED_BYTES, WITH_TENSOR_MEMORY
+from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS, WITH_TENSOR_MEMORY
 from tmaasync.kernel import Backend
 from tmaasync.modes import Swizzle
 from tmaasync.ops._gemm.config import (
@@ -165,6 +165,10 @@ class PromotedConfig(TensorMemoryConfig):
         scale_bytes = 2 * _ROWS * 4 * (_COLUMNS // self.block_n)
         room = MAX_SHARED_BYTES - _STAGING_BYTES - _BARRIERS_BYTES - scale_bytes
         return min(_MOST_STAGES, room // self.stage_bytes)
+
+    @property
+    def threads(self) -> int:
+        return super().threads + WARPGROUP_THREADS  # a second warpgroup promotes
 
     @property
     def constants(self) -> dict[str, int]:

@@ -14,15 +14,16 @@ class AccumulatorConsumer;
 // The barriers of a ring of accumulators in tensor memory (CUTLASS's PipelineUmmaAsync): with two
 // stages, the mma of a tile run while the epilogue reads the tile before. Stage i has kColumns
 // columns from i * kColumns on. Make it a member of the CTA's shared memory; one thread calls
-// init(), then the CTA synchronises. The tile has 128 rows: four warps read it. With kCtas = 2 a
+// init(), then the CTA synchronises. The tile has 128 rows: four warps
+// read it, or kReaders, a multiple of four. With kCtas = 2 a
 // pair of CTAs, a cluster of two, has 128 rows each, and the even one multiplies.
-template <typename T, int kColumns, int kStageCount, int kPairedCtas = 1>
+template <typename T, int kColumns, int kStageCount, int kPairedCtas = 1, int kReaders = 4>
 struct AccumulatorRing {
     static constexpr int kCtas = kPairedCtas;
     using Tile = TmemTile<T, kColumns>;
     using State = PipelineState<kStageCount>;
     static constexpr int kStages = kStageCount;
-    static constexpr int kReaderWarps = 4;
+    static constexpr int kReaderWarps = kReaders;
     // Columns to allocate: a power of two.
     static constexpr int kAllColumns = tmem_columns(kStages * kColumns);
     static_assert(kStages * kColumns <= 512, "tensor memory has 512 columns");

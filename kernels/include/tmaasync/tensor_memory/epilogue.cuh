@@ -14,7 +14,7 @@ namespace tmaasync {
 // The epilogue of a warpgroup whose accumulators lie in tensor memory: a thread loads its row,
 // chunk by chunk, rounds it, and stages it in shared memory for TMA. CTile is a chunk: 128 rows by
 // the columns of one box, 128, 64 or 32 bytes wide with the swizzle of that width. Chunks cycle
-// through kBuffers staging buffers. It uses named barrier 1.
+// through kBuffers staging buffers. It uses a named barrier, 1 by default.
 template <typename CTile, int kBuffers = 2>
 class TmemEpilogue {
 public:
@@ -35,7 +35,8 @@ public:
         }
     };
 
-    __device__ __forceinline__ explicit TmemEpilogue(Shared& shared) : shared_(shared) {}
+    __device__ __forceinline__ explicit TmemEpilogue(Shared& shared, u32 barrier = 1)
+        : shared_(shared), barrier_{barrier} {}
     TmemEpilogue(const TmemEpilogue&) = delete;
     TmemEpilogue& operator=(const TmemEpilogue&) = delete;
 
@@ -211,7 +212,7 @@ private:
     }
 
     Shared& shared_;
-    NamedBarrier<128> barrier_{1};
+    NamedBarrier<128> barrier_;
     PipelineState<kBuffers> state_ = PipelineState<kBuffers>::for_consumer();
 };
 
