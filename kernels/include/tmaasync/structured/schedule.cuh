@@ -21,8 +21,10 @@
 //                       PersistentTileSchedulerSm90StreamK)
 //   GroupedScheduler    the tiles of groups of rows that are packed back to back (CUTLASS's
 //                       PersistentTileSchedulerSm90Group)
+//   ClusterLaunchScheduler  on Blackwell, a cluster takes the tiles of clusters that it cancels
+//                       (cluster_launch_scheduler.cuh; CUTLASS's PersistentTileSchedulerSm100)
 //
-// The first four take the tiles of OutputTiles, or of a type with the same members.
+// The first four and the last take the tiles of OutputTiles, or of a type with the same members.
 namespace tmaasync {
 
 // The range of `for (const auto tile : schedule)`, over a copy of the scheduler.
