@@ -27,9 +27,9 @@ using namespace tmaasync;
 using namespace tmaasync::kernels::attention;
 
 // Registers per thread of each role. A CTA has 64 Ki, and starts with as many for each thread.
-constexpr int kProducerRegisters = 56;
-constexpr int kSoftmaxRegisters = kQueryTiles == 2 ? 192 : 232;
-constexpr int kCorrectionRegisters = 72;
+constexpr int kProducerRegisters = kQueryTiles == 2 ? 48 : 80;
+constexpr int kSoftmaxRegisters = kQueryTiles == 2 ? 200 : 232;
+constexpr int kCorrectionRegisters = 64;
 static_assert(
     kProducerRegisters + kQueryTiles * kSoftmaxRegisters + kCorrectionRegisters <=
         (kQueryTiles == 2 ? 512 : 504),

@@ -150,16 +150,15 @@ private:
     __device__ __forceinline__ void store_probabilities(
         Softmax& softmax, const float (&scores)[BLOCK_N]
     ) {
-        constexpr int kWords = 32;
+        constexpr int kWords = 16;  // at once: with 32 the kernel spills (ptxas 13.5)
 #pragma unroll
         for (int first = 0; first < BLOCK_N / 2; first += kWords) {
             u32 words[kWords];
 #pragma unroll
             for (int i = 0; i < kWords; ++i) {
-                const int score = 2 * (first + i);
-                const float low = softmax.probability(scores[score], score);
-                const float high = softmax.probability(scores[score + 1], score + 1);
-                words[i] = pack_pair<Element>(low, high);
+                const int at = first + i;
+                const float2 pair = softmax.probabilities(scores[2 * at], scores[2 * at + 1], at);
+                words[i] = pack_pair<Element>(pair.x, pair.y);
             }
             probabilities_.store(words, first);
         }

@@ -89,6 +89,15 @@ def test_scores_that_grow_from_block_to_block(queries: int) -> None:
     check(abs(q), abs(k) * growth, v)
 
 
+@pytest.mark.parametrize("key", [5, 6])
+def test_a_nan_reaches_every_query(key: int) -> None:
+    """Of keys whose exponentials are instructions and of keys with the polynomial."""
+    q, k, v = (drawn(random.Random(key), 1, 40, 1, 64) for _ in range(3))
+    k[0, key, 0, 3] = np.nan
+
+    assert np.isnan(ops.attention(q, k, v)).all()
+
+
 def test_rows_without_keys() -> None:
     rng = random.Random(5)
 
