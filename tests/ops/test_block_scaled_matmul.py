@@ -247,6 +247,10 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]]
         (BYTES, BYTES.T, np.ones((32, 2), "f4"), np.ones((2, 32), "f4")), FP4, ArrayTypeError,
         r"float32, float32; .*MXFP4",
     ),
+    "a pair of float32": (
+        (FP8, FP8.T, (np.ones((32, 1), "f4"), 2.0), np.ones((1, 1), "f4")), {}, ArrayTypeError,
+        r"float32, float32; .*float32 scales for 128, which are rows without a scale of the whole",
+    ),
     "a wrong shape": (
         (FP8, FP8.T, SCALES, SCALES), {}, ArgumentError,
         r"scale_b\.shape is \(32, 2\); .* 32 elements of K \(MXFP8\)\. Pass shape \(2, 32\)",

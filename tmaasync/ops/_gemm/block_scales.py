@@ -173,7 +173,8 @@ def format_of(a: str, b: str, scale_a: str, scale_b: str) -> Format:
     raise ArrayTypeError.broken(
         "a, b, scale_a, scale_b",
         f"{a}, {b}, {scale_a}, {scale_b}",
-        f"block-scaled formats are {legal}; and float8 with float32 scales for 128",
+        f"block-scaled formats are {legal}; and float8 with float32 scales for 128, which are rows "
+        "without a scale of the whole matrix",
         "Convert them; of arrays of bytes pass a_dtype=, b_dtype= and scale_dtype=",
         verb="hold",
     )
