@@ -1,4 +1,6 @@
-"""Run the notebooks of the documentation, and show them on the site: ``python tools/notebooks.py``.
+"""Run the notebooks of the documentation, and show them on the site.
+
+``python tools/notebooks.py [NOTEBOOK]...`` runs all, or the named ones.
 
 A notebook is kept with the text that its cells print, and without pictures. The site reads it as a
 page of MyST Markdown; neither Jupyter nor a converter is needed.
@@ -10,6 +12,8 @@ import ast
 import contextlib
 import io
 import json
+import linecache
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +33,7 @@ def executed(notebook: dict[str, Any]) -> dict[str, Any]:
     """The notebook with the outputs of its cells, run in order in one namespace."""
     names: dict[str, Any] = {"__name__": "__main__"}
     cells = [
-        {**cell, "outputs": _outputs(_printed("".join(cell["source"]), names))}
+        {**cell, "outputs": _outputs(_printed("".join(cell["source"]), cell["id"], names))}
         if cell["cell_type"] == "code"
         else cell
         for cell in notebook["cells"]
@@ -37,10 +41,12 @@ def executed(notebook: dict[str, Any]) -> dict[str, Any]:
     return {**notebook, "cells": cells}
 
 
-def _printed(source: str, names: dict[str, Any]) -> str:
+def _printed(source: str, file: str, names: dict[str, Any]) -> str:
     text = io.StringIO()
+    # As in Jupyter: Triton and reports read the source of a cell.
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     with contextlib.redirect_stdout(text):
-        exec(compile(ast.parse(source), "notebook", "exec"), names)  # noqa: S102
+        exec(compile(ast.parse(source), file, "exec"), names)  # noqa: S102
     return text.getvalue()
 
 
@@ -82,7 +88,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def main() -> None:
-    for path in NOTEBOOKS:
+    for path in map(Path, sys.argv[1:] or NOTEBOOKS):
         path.write_text(rendered(executed(json.loads(path.read_text()))))
 
 

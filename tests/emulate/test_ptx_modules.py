@@ -304,6 +304,17 @@ def test_a_division_by_zero_is_no_fault() -> None:
     assert out.tolist() == [-1, 7]
 
 
+def test_a_struct_of_one_pointer_takes_an_array() -> None:
+    """Mojo passes a tensor so."""
+    body = ".reg .b64 %rd1; ld.param.b64 %rd1, [x]; st.global.b32 [%rd1+SIZE], 5;"
+    text = EMPTY.format(name="k", body=body).replace("k()", "k(.param .align 8 .b8 x[8])")
+    x = np.zeros(3, np.int32)
+    Kernel(text.replace("SIZE", "4"), "k")(1, 1, (x,))
+    assert x.tolist() == [0, 5, 0]
+    with emulate.scheduled(), pytest.raises(EmulatedFault, match=r"args\[0\]\[3\], right after the end"):
+        Kernel(text.replace("SIZE", "12"), "k")(1, 1, (x,))
+
+
 def test_floats_in_registers_of_bits() -> None:
     """LLVM writes constants by mov.b64, and pairs of bfloat16 to registers of 32 bits."""
     body = (

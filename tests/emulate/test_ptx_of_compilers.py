@@ -54,8 +54,16 @@ def numba_row_sums(kernel: Kernel) -> tuple[Array, Array]:
     return out, x.sum(1, dtype=np.float64)
 
 
+def mojo_scale(kernel: Kernel) -> tuple[Array, Array]:
+    x = RNG.standard_normal((20, 40), np.float32)
+    out = np.full_like(x, np.nan)
+    tiles = (create_tma_tile(one, (8, 16)) for one in (x, out))
+    kernel((3, 3), 128, (*tiles, np.float32(2.5)))
+    return out, 2.5 * x.astype(np.float64)
+
+
 LAUNCHES: dict[str, Callable[[Kernel], tuple[Array, Array]]] = {
-    one.__name__: one for one in (cute_pipeline, numba_row_sums)
+    one.__name__: one for one in (cute_pipeline, numba_row_sums, mojo_scale)
 }
 
 
@@ -67,25 +75,36 @@ def test_a_kernel_equals_numpy(name: str, races: bool) -> None:
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-3)
 
 
-# An edit, and the lines of the source that the race must name.
+# A module, an edit, and the lines of the source that the race must name.
 PLANTED = {
     "a dropped proxy fence": (
+        cute_pipeline,
         (r"fence\.proxy\.async\.shared::cta;", ""),
         ("own_c[i] = sums[i]", "cute.copy(store_c"),
     ),
     "a dropped wait for wgmma": (
+        cute_pipeline,
         (r"wgmma\.wait_group\.sync\.aligned\s+0;", ""),
         ("cute.gemm(",),
+    ),
+    "a dropped proxy fence in Mojo": (
+        mojo_scale,
+        (r"fence\.proxy\.async\.shared::cta;", ""),
+        ("* factor", "result.async_store("),
     ),
 }
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_reported_at_its_line(name: str) -> None:
-    (old, new), wanted = PLANTED[name]
-    text, count = re.subn(old, new, text_of("cute_pipeline"))
+    run, (old, new), wanted = PLANTED[name]
+    text, count = re.subn(old, new, text_of(run.__name__))
     assert count
     with emulate.scheduled(races=True), pytest.raises(EmulatedRace) as raised:
-        cute_pipeline(Kernel(text))
+        run(Kernel(text))
+    of_mojo = run is mojo_scale
+    source, start = (
+        ("mojo_kernels.mojo", "def scale") if of_mojo else ("cute_kernels.py", "def pipeline")
+    )
     for code in wanted:
-        assert line_of("cute_kernels.py", code, "def pipeline") in str(raised.value)
+        assert line_of(source, code, start) in str(raised.value)

@@ -159,7 +159,8 @@ def _bytes_of(parameter: Parameter, arg: object, view: View, device: int | None)
     if type(arg) in _NUMBERS:
         return _number(parameter, arg)
     if isinstance(view, ArrayView | Pointer):
-        is_pointer = parameter.kind in "ubin" and parameter.size_bytes == 8
+        may_be = parameter.is_struct or parameter.kind in "ubin"  # a struct of one pointer too
+        is_pointer = may_be and parameter.size_bytes == 8
         return view.address.to_bytes(8, "little") if is_pointer else None
     if view is not None:
         takes_it = parameter.is_struct or isinstance(view, PackedArgument)
