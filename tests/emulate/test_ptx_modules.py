@@ -311,7 +311,10 @@ def test_a_struct_of_one_pointer_takes_an_array() -> None:
     x = np.zeros(3, np.int32)
     Kernel(text.replace("SIZE", "4"), "k")(1, 1, (x,))
     assert x.tolist() == [0, 5, 0]
-    with emulate.scheduled(), pytest.raises(EmulatedFault, match=r"args\[0\]\[3\], right after the end"):
+    with (
+        emulate.scheduled(),
+        pytest.raises(EmulatedFault, match=r"args\[0\]\[3\], right after the end"),
+    ):
         Kernel(text.replace("SIZE", "12"), "k")(1, 1, (x,))
 
 
