@@ -7,7 +7,7 @@ namespace tmaasync {
 
 // Online softmax of one row, whose scores a thread has whole, as it loads them from tensor memory.
 // OnlineSoftmax explains the lazy rescaling, and how large bases are kept exact. It computes with
-// pairs of floats, which chips with tensor memory do at twice the rate.
+// pairs of floats in one instruction, f32x2, which chips with tensor memory have.
 template <int kRescaleThreshold>
 class RowSoftmax {
 public:
@@ -24,7 +24,7 @@ public:
             factor_
         );
 #pragma unroll
-        for (u64& sum : sums_) sum = ptx::mul_f32x2(sum, pair(rescale, rescale));
+        for (u64& sum : partial_sums_) sum = ptx::mul_f32x2(sum, pair(rescale, rescale));
         return rescale;
     }
 
@@ -40,13 +40,13 @@ public:
                                             ptx::ex2_approx_ftz(floats(exponents).x),
                                             ptx::ex2_approx_ftz(floats(exponents).y)
                                         );
-        sums_[i % 2] = ptx::add_f32x2(sums_[i % 2], powers);
+        partial_sums_[i % 2] = ptx::add_f32x2(partial_sums_[i % 2], powers);
         return floats(powers);
     }
 
     __device__ __forceinline__ float row_sum() const {
-        const float2 sums = floats(ptx::add_f32x2(sums_[0], sums_[1]));
-        return sums.x + sums.y;
+        const float2 both = floats(ptx::add_f32x2(partial_sums_[0], partial_sums_[1]));
+        return both.x + both.y;
     }
 
     // The probabilities are relative to 2^scaled_max.
@@ -107,7 +107,7 @@ private:
     float row_base_ = masked_score();
     float base_ = 0;
     float factor_ = 0;
-    u64 sums_[2] = {0, 0};  // pairs of parts of row_sum
+    u64 partial_sums_[2] = {0, 0};  // pairs of parts of row_sum
 };
 
 }  // namespace tmaasync
