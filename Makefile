@@ -33,7 +33,7 @@ MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_matmul.py conv
 	grouped_matmul.py matmul.py matmul_epilogues.py matmul_split_k.py matmul_types.py paged_attention.py \
 	ragged.py ragged_heads.py scaled_matmul.py)
 
-.PHONY: demo quick test test-all test-gpu check docs format clean venv memcheck false-alarms peers record
+.PHONY: demo quick test test-all test-triton test-gpu check docs format clean venv memcheck false-alarms peers record
 
 # It needs no formatter, linter, type checker or test: where those are installed it takes that
 # environment, and otherwise a smaller one, with CuPy and NVRTC only where there is an NVIDIA driver.
@@ -76,6 +76,19 @@ test: $(TEST_READY)
 # Where a package is missing, it fails instead of skipping tests.
 test-all: $(INSTALLED)
 	TMAASYNC_REQUIRE_EXTRAS=1 $(PYTEST) -m "not gpu" $(WITHOUT_GPU)
+	$(MAKE) test-triton
+
+# Triton (200 MB) lies in a folder of its own: where it is installed, torch and `check` import it.
+TRITON ?= triton==3.9.0
+TRITON_FOLDER ?= $(VENV)/triton
+
+$(TRITON_FOLDER): $(INSTALLED)
+	$(PIP) --no-deps --target $@ "$(TRITON)"
+
+test-triton: $(TRITON_FOLDER)
+	PYTHONPATH="$(TRITON_FOLDER)" $(BIN)/python -m pytest -q -p no:benchmark \
+		tests/emulate/test_triton_programs.py tests/emulate/test_gluon_programs.py \
+		tests/documents/test_notebooks.py
 
 # These tests have the GPUs for themselves: a fault in memory of a peer ends the contexts of other
 # processes on both GPUs, large arrays leave them no memory, and a hang is timed.

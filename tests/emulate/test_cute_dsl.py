@@ -17,6 +17,7 @@ from tmaasync import (
     ArgumentError,
     EmulatedDeadlock,
     EmulatedFault,
+    EmulatedRace,
     TMAError,
     cute_dsl,
     emulate,
@@ -105,7 +106,7 @@ class Planted:
 
     kernel: str
     edit: tuple[str, str]
-    error: type[TMAError]
+    error: type[TMAError] | tuple[type[TMAError], ...]
     at: tuple[str, ...]
     says: str
 
@@ -138,6 +139,41 @@ PLANTED = {
         EmulatedDeadlock,
         ("mbarrier_wait(",),
         "4096 bytes are missing",
+    ),
+    "no proxy fence before the store": Planted(
+        "pipeline_gemm",
+        ('        cute.arch.fence_proxy("async.shared", space="cta")\n', ""),
+        EmulatedRace,
+        ("own_c[i] = sums[i]", "cute.copy(store_c"),
+        "not made visible to TMA",
+    ),
+    "no wait for wgmma": Planted(
+        "pipeline_gemm",
+        ("            warpgroup.wait_group(0)\n", ""),
+        EmulatedRace,
+        ("cute.gemm(",),
+        "a race on",
+    ),
+    "no barrier before the store": Planted(
+        "pipeline_gemm",
+        ("        cute.arch.barrier(barrier_id=1, number_of_threads=128)\n", ""),
+        EmulatedRace,
+        ("own_c[i] = sums[i]", "cute.copy(store_c"),
+        "a race on",
+    ),
+    "no barrier between the warps' parts": Planted(
+        "row_sums",
+        ("    cute.arch.sync_threads()\n    if thread == 0:\n", "    if thread == 0:\n"),
+        (EmulatedRace, EmulatedFault),
+        ("out[row] = parts[0]",),
+        "block (0, 0, 0)",
+    ),
+    "one row of all": Planted(
+        "row_sums",
+        ("        out[row] = parts[0]", "        out[0] = parts[0]"),
+        EmulatedRace,
+        ("out[0] = parts[0]",),
+        "a race on out[0]",
     ),
     "a bound that is one too far": Planted(
         "add",
