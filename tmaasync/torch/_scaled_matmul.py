@@ -43,6 +43,8 @@ def scaled_matmul(
 
 
 def _run(a: Any, b: Any, scale_a: Any, scale_b: Any, *, dtype: Any = None, out: Any = None) -> Any:
+    if not scale_a.dtype == scale_b.dtype == torch.float32:
+        checked(a, b, scale_a, scale_b, out, dtype)  # raises, as the fake kernel does
     result = ops.scaled_matmul(a, b, scale_a, scale_b, dtype=dtype, out=out)
     return result if out is not None else result.contiguous()
 

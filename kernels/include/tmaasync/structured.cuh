@@ -1,8 +1,8 @@
 #pragma once
 
 // The parts of structured kernels, in the folder `structured`: rings, roles, tile schedulers, main
-// loops, epilogues. Main loops issue wgmma, which needs sm_90a. Attention adds
-// <tmaasync/attention.cuh>.
+// loops, epilogues. Attention adds <tmaasync/attention.cuh>.
+#include <tmaasync/structured/cluster_launch_scheduler.cuh>
 #include <tmaasync/structured/cluster_shape.cuh>
 #include <tmaasync/structured/count_tiles.cuh>
 #include <tmaasync/structured/dynamic_scheduler.cuh>

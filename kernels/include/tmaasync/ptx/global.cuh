@@ -14,15 +14,22 @@ __device__ __forceinline__ void ld_global(
     static_assert(kWords == 1 || kWords == 2 || kWords == 4 || kWords == 8, "4 to 32 bytes");
     const u32 holds = predicate;
     if constexpr (kWords == 8) {
-        for (u32& word : words) word = 0;
         asm volatile(
             "{\n\t"
             ".reg .pred p;\n\t"
             "setp.ne.b32 p, %9, 0;\n\t"
+            "mov.b32 %0, 0;\n\t"
+            "mov.b32 %1, 0;\n\t"
+            "mov.b32 %2, 0;\n\t"
+            "mov.b32 %3, 0;\n\t"
+            "mov.b32 %4, 0;\n\t"
+            "mov.b32 %5, 0;\n\t"
+            "mov.b32 %6, 0;\n\t"
+            "mov.b32 %7, 0;\n\t"
             "@p ld.global.v8.b32 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8];\n\t"
             "}"
-            : "+r"(words[0]), "+r"(words[1]), "+r"(words[2]), "+r"(words[3]), "+r"(words[4]),
-              "+r"(words[5]), "+r"(words[6]), "+r"(words[7])
+            : "=&r"(words[0]), "=&r"(words[1]), "=&r"(words[2]), "=&r"(words[3]), "=&r"(words[4]),
+              "=&r"(words[5]), "=&r"(words[6]), "=&r"(words[7])
             : "l"(global), "r"(holds)
             : "memory"
         );
