@@ -153,9 +153,8 @@ def table() -> str:
         own = {name: count for (of, name), count in counts.items() if of is family}
         for name, count in own.items():
             chips = ", ".join(arch.removeprefix("sm_") for arch in family.archs)
-            instead = family.instead or "the chip's own tensor cores"
             cells = (f"`{name}`" if name.startswith("tcgen05") else name, chips, f"{count:,}")
-            lines.append(f"| {' | '.join((*cells, TESTED_BY[name], instead))} |")
+            lines.append(f"| {' | '.join((*cells, TESTED_BY[name], family.instead))} |")
     return "\n".join(lines) + "\n"
 
 
