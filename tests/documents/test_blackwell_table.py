@@ -27,6 +27,7 @@ def test_the_document_has_the_table() -> None:
 
 
 def test_the_tests_of_a_row_exist() -> None:
+    assert set(TOOL["TESTED_BY"]) == {name for _, name in TOOL["forms"]()}
     for names in TOOL["TESTED_BY"].values():
         first, *others = names.split(", ")
         folder = ROOT / "tests" / "emulate" / Path(first).parent

@@ -94,7 +94,7 @@ class PreparedLaunch:
         self._tracer = tracer
         self._collector_of = tracer.collector_of
         self._packed = _PackedLaunch(_Packed.of(arguments), config)
-        # Taking one from a list costs 0.01 us, where a lock takes 0.10: docs/decisions/host.md.
+        # Taking one from a list costs 0.01 us, where a lock takes 0.10.
         self._free = [self._packed]
         self._formats: Sequence[str] | None = None
         self._keep = keep

@@ -345,7 +345,7 @@ def choose_grouped_config(rows: Problem, occupancy: Occupancy) -> TileConfig:
 _Config = TypeVar("_Config", bound=TileConfig)
 
 # 128 x 256 tiles of a block-scaled GEMM are 0.99 to 1.03 times as fast alone as in pairs that
-# multicast B, with groups of the same rows (H200, 2026-11-23, probe in docs/decisions/fp8.md).
+# multicast B, with groups of the same rows (H200, 2026-11-23).
 _ALONE_GROUP = 16
 
 
