@@ -274,7 +274,8 @@ def _needs_sm_100(name: str, argument: str) -> ArrayTypeError:
     return ArrayTypeError.broken(
         argument,
         name,
-        "the packed 4-bit and 6-bit types need sm_100 (Blackwell); Hopper has none of them",
+        "the packed 4-bit and 6-bit types need sm_100 (Blackwell), and a function that takes them",
         'Pack them into bytes yourself and pass dtype="uint8", or use "float8_e4m3fn". Tiles of '
-        'packed bytes take dtype="float4_e2m1fn" with arch="sm_100a"',
+        'packed bytes take dtype="float4_e2m1fn" with arch="sm_100a"; ops.scaled_matmul multiplies '
+        "them",
     )

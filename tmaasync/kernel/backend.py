@@ -135,12 +135,15 @@ class Backend(ABC):
             BackendError: They have less, or the device is older than sm_90.
         """
         limits = self.limits
-        if limits.shared_bytes < MAX_SHARED_BYTES:
-            raise BackendError(
-                f"{user} needs {MAX_SHARED_BYTES} bytes of shared memory in a thread block; device "
-                f"{self.device} ({limits.name}) has at most {limits.shared_bytes}. Run it on an "
-                "H100, H200, B200 or B300, or on NumPy arrays."
-            )
+        if limits.shared_bytes >= MAX_SHARED_BYTES:
+            return
+        elsewhere = "on an H100, H200, B200 or B300, or on NumPy arrays"
+        if self.device is None:
+            elsewhere = 'inside emulate.chip("sm_90a") or emulate.chip("sm_100a")'
+        raise BackendError(
+            f"{user} needs {MAX_SHARED_BYTES} bytes of shared memory in a thread block; "
+            f"{limits.name} has at most {limits.shared_bytes}. Run it {elsewhere}."
+        )
 
     def require_tcgen05(self, user: str) -> None:
         """Check that the device has tcgen05 and tensor memory, which an operation needs.

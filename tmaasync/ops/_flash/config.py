@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
+from tmaasync.errors import BackendError
 from tmaasync.modes import Swizzle
 from tmaasync.ops._flash.abi import PROBLEM, partial_output, record
 from tmaasync.ops._flash.operands import Scores
@@ -20,6 +21,7 @@ _BARRIER_BYTES = 3 * 1024  # for queries, keys and values: 1 KiB each, to align 
 _OUTPUT_BYTES = 2
 _FEW_ROWS = 8  # a thread has one of the first 8 of a warp's 16 rows of a wgmma
 _MIN_STAGES, _MAX_STAGES = 2, 4
+_FLOAT8_PANEL = 64  # keys of a block of V transposed, at least
 _SMALL_TILES = ((2, 64), (1, 64), (2, 32), (1, 32))  # consumers, keys of a block
 
 
@@ -135,13 +137,24 @@ class TileConfig:
     def within(self, shared_bytes: int) -> TileConfig:
         """Return the config for a chip with less shared memory than Hopper; none was measured.
 
-        CTAs are alone, and the tile is the first of these that leaves two stages in each pipeline.
+        CTAs are alone, and the tile is the first that leaves two stages in each pipeline.
+
+        Raises:
+            BackendError: FP8, and no tile does.
         """
         if shared_bytes >= self.shared_bytes:
             return self
+        least = _FLOAT8_PANEL if self.element_bytes == 1 else 1
         small = replace(self, shared_bytes=shared_bytes, cluster=1)
-        tiles = (replace(small, consumers=one, block_n=keys) for one, keys in _SMALL_TILES)
-        return next(tile for tile in tiles if tile.stages >= _MIN_STAGES)
+        for consumers, block_n in _SMALL_TILES:
+            tile = replace(small, consumers=consumers, block_n=block_n)
+            if block_n >= least and tile.stages >= _MIN_STAGES:
+                return tile
+        raise BackendError(
+            f"attention in FP8 with heads of {self.head_dim} columns needs more than the "
+            f"{shared_bytes} bytes of shared memory that a thread block has on this device. "
+            "Convert q, k and v to bfloat16 or float16, or run it on an H100, H200, B200 or B300."
+        )
 
     def for_queries(self, longest: int) -> TileConfig:
         """Return the tile config for sequences of at most ``longest`` queries."""
