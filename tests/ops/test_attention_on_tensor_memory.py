@@ -57,6 +57,7 @@ def masks(rng: random.Random) -> Mask:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.sampled(3)
 def test_random_shapes_types_and_masks(seed: int) -> None:
     rng = random.Random(seed)
     dtype = rng.choice([np.float16, ml_dtypes.bfloat16])

@@ -123,6 +123,7 @@ def chip() -> Any:
         yield
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", DEFECTS, ids=named)
 def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     launch, _ = with_defect(defect)

@@ -115,6 +115,7 @@ def test_the_kernel_is_right_in_every_order(texts: Choices, one: Problem) -> Non
         np.testing.assert_array_equal(one.out, one.exact)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
 def test_a_defect_is_reported_in_every_order(texts: Choices, one: Problem, defect: Defect) -> None:
     for policy, seed in SCHEDULES:
