@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/operands/wgmma_forms.cuh>
+#include <tmaasync/ptx/mma.cuh>
 
 namespace tmaasync::ptx {
 
@@ -20,20 +21,17 @@ template <MmaType kA, MmaType kB, typename Register>
 __device__ __forceinline__ void mma_m16n8(Register* d, const u32 (&a)[4], u32 b0, u32 b1) {
     using tmaasync_emulate::Tcgen05Kind;
     (void)MmaForm<Register, kA, kB, 0, 0, 1, 1>{};
-    constexpr int kRegisters = kEmulatedSumCode<Register> == 0 ? 2 : 4;
-    tmaasync_emulate::WarpMma mma{};
-    mma.kind = kA == MmaType::kTF32 ? Tcgen05Kind::kTF32
-               : is_float8(kA)      ? Tcgen05Kind::kF8F6F4
-               : is_integer(kA)     ? Tcgen05Kind::kI8
-                                    : Tcgen05Kind::kF16;
-    mma.instruction =
+    constexpr auto kKind = kA == MmaType::kTF32 ? Tcgen05Kind::kTF32
+                           : is_float8(kA)      ? Tcgen05Kind::kF8F6F4
+                           : is_integer(kA)     ? Tcgen05Kind::kI8
+                                                : Tcgen05Kind::kF16;
+    constexpr u32 kInstruction =
         emulated_code(kA) << 7 | emulated_code(kB) << 10 | kEmulatedSumCode<Register> << 4;
-    for (int i = 0; i < 4; ++i) mma.a[i] = a[i];
-    mma.b[0] = b0;
-    mma.b[1] = b1;
-    for (int i = 0; i < kRegisters; ++i) mma.sums[i] = __builtin_bit_cast(u32, d[i]);
-    tmaasync_emulate::multiply_with_warp(mma);
-    for (int i = 0; i < kRegisters; ++i) d[i] = __builtin_bit_cast(Register, mma.sums[i]);
+    constexpr int kSums = kEmulatedSumCode<Register> == 0 ? 2 : 4;
+    const u32 b[] = {b0, b1};
+    add_to_sums(*reinterpret_cast<Register(*)[kSums]>(d), [&](auto& after, const auto& before) {
+        tmaasync_emulate::inline_ptx::multiply_kind<kKind, 0>(kInstruction, after, a, b, before);
+    });
 }
 
 }  // namespace tmaasync::ptx
