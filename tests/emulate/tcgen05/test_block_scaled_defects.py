@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from emulate.tcgen05.gemms import shipped_text
+from emulate.tcgen05.planted_gemms import PlantedGemm, Problem
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, without
-from planted_choices import Choices, choices
 
-from tmaasync import Kernel, emulate
-from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.tile import create_tma_tile
 
 SOURCE = shipped_text(
@@ -59,17 +54,8 @@ DEFECTS = defects(
     ("the accumulators are never committed", without("accumulators.commit();", nth=2), DEADLOCK,
      r"accumulators\.full"),
 )  # fmt: skip
-SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
 M, N, K_BYTES, SETS = 512, 256, 512, 2  # 512 bytes of packed float4: 4 stages of 2 factor atoms
-
-
-class Problem(NamedTuple):
-    """The kernel's arguments, the output among them, its tiles, and the sums in float64."""
-
-    arguments: tuple[Any, ...]
-    tiles: dict[str, Any]
-    out: npt.NDArray[np.float32]
-    exact: npt.NDArray[np.float64]
+GEMM = PlantedGemm(SOURCE, DEFECTS, {"BLOCK": 32, "IS_SCALED": False}, threads=256)
 
 
 @pytest.fixture(scope="module")
@@ -95,48 +81,15 @@ def one() -> Problem:
         "CTile": create_tma_tile(out, (128, 32), swizzle="128B"),
     }
     arguments = (*tiles.values(), 0, 0, np.float32(1), M, N, K_BYTES)
-    return Problem(arguments, tiles, out, values[0] @ values[1].T)
+    elements = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
+    return Problem(arguments, tiles | elements, out, values[0] @ values[1].T)
 
 
-@pytest.fixture(scope="module")
-def texts() -> Choices:
-    return choices(SOURCE, DEFECTS)
-
-
-CONSTANTS = {
-    "STAGES": 2, "CTAS": 2, "GROUP_M": 8, "A_IS_K_MAJOR": True, "B_IS_K_MAJOR": True,
-    "BLOCK": 32, "IS_SCALED": False,
-}  # fmt: skip
-_BUILT: dict[str, Kernel] = {}
-
-
-def run(texts: Choices, one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
-    text = texts.text_with(defect)
-    if text not in _BUILT:
-        elements = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
-        _BUILT[text] = Kernel(
-            text,
-            "scaled_gemm_tensor_memory",
-            types={**one.tiles, **elements},
-            constants=CONSTANTS,
-            arch="sm_100a",
-        )
-    kernel = _BUILT[text]
-    texts.choose(kernel, defect)
-    one.out.fill(np.nan)
-    with emulate.scheduled(policy, seed=seed, races=True):
-        kernel(2, 256, one.arguments, cluster=2)
-
-
-def test_the_kernel_is_right_in_every_order(texts: Choices, one: Problem) -> None:
-    for seed in range(20):
-        run(texts, one, None, "adversarial" if seed % 2 else "random", seed)
-        np.testing.assert_array_equal(one.out, one.exact)
+def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
+    GEMM.check_right(one, 20)
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
-def test_a_defect_is_reported_in_every_order(texts: Choices, one: Problem, defect: Defect) -> None:
-    for policy, seed in SCHEDULES:
-        with pytest.raises(defect.reported, match=defect.says):
-            run(texts, one, defect, policy, seed)
+def test_a_defect_is_reported_in_every_order(one: Problem, defect: Defect) -> None:
+    GEMM.check_reported(one, defect)

@@ -1,0 +1,72 @@
+"""Shipped GEMMs on tensor memory with planted defects, run by a pair of CTAs."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from planted import Defect
+from planted_choices import Choices, choices
+
+from tmaasync import Kernel, emulate
+from tmaasync.emulate.launch.schedule import Policy
+
+SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
+_PAIR = {"CTAS": 2, "GROUP_M": 8, "A_IS_K_MAJOR": True, "B_IS_K_MAJOR": True, "STAGES": 2}
+
+
+class Problem(NamedTuple):
+    """The kernel's arguments, the output among them, its types, and the sums in float64."""
+
+    arguments: tuple[Any, ...]
+    types: dict[str, Any]
+    out: npt.NDArray[np.float32]
+    exact: npt.NDArray[np.float64]
+
+
+class PlantedGemm:
+    """A kernel's text in all its forms, each compiled once."""
+
+    def __init__(
+        self, text: str, found: tuple[Defect, ...], constants: dict[str, Any], threads: int
+    ) -> None:
+        """Keep the text with these defects; a CTA has this number of threads."""
+        self._text, self._defects, self._threads = text, found, threads
+        self._constants = _PAIR | constants
+        self._built: dict[str, Kernel] = {}
+
+    @cached_property
+    def _choices(self) -> Choices:
+        return choices(self._text, self._defects)
+
+    def run(self, problem: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
+        kernel = self._kernel(self._choices.text_with(defect), problem)
+        self._choices.choose(kernel, defect)
+        problem.out.fill(np.nan)
+        with emulate.scheduled(policy, seed=seed, races=True):
+            kernel(2, self._threads, problem.arguments, cluster=2)
+
+    def _kernel(self, text: str, problem: Problem) -> Kernel:
+        if text not in self._built:
+            self._built[text] = Kernel(
+                text,
+                self._defects[0].kernel,
+                types=problem.types,
+                constants=self._constants,
+                arch="sm_100a",
+            )
+        return self._built[text]
+
+    def check_right(self, problem: Problem, seeds: int) -> None:
+        """Check that the kernel without a defect is silent, and right, in this many orders."""
+        for seed in range(seeds):
+            self.run(problem, None, "adversarial" if seed % 2 else "random", seed)
+            np.testing.assert_array_equal(problem.out, problem.exact)
+
+    def check_reported(self, problem: Problem, defect: Defect) -> None:
+        for policy, seed in SCHEDULES:
+            with pytest.raises(defect.reported, match=defect.says):
+                self.run(problem, defect, policy, seed)
