@@ -214,6 +214,9 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
         ),
         "attention with softcap": lambda: ops.attention(q[:, :9], k, k, softcap=5.0),
         "integers": lambda: ops.matmul(np.ones((150, 96), np.int8), np.ones((96, 72), np.int8)),
+        "groups": lambda: ops.grouped_matmul(
+            drawn(500, 136), drawn(4, 136, 72), np.array([60, 60, 90, 400], np.int32)
+        ),
         "FP8 with float32 scales": lambda: float_scaled(300, 264),
         "MXFP8": lambda: block_scaled(1, 32, "float8_e4m3fn", "float8_e8m0fnu"),
         "MXFP4": lambda: block_scaled(2, 32, "float4_e2m1fn", "float8_e8m0fnu"),

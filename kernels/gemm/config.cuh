@@ -8,7 +8,6 @@
 #include <tmaasync/structured/output_tiles.cuh>
 #include <tmaasync/structured/ring.cuh>
 #include <tmaasync/structured/roles.cuh>
-#include <tmaasync/structured/row_groups.cuh>
 #include <tmaasync/structured/split_k.cuh>
 #include <tmaasync/structured/static_scheduler.cuh>
 #include <tmaasync/tmaasync.cuh>
@@ -104,19 +103,5 @@ using SharedMemory = SharedStorage<NoSide>;
 using OperandProducer = RingProducer<OperandRing<NoSide>>;
 // Only wgmma reads the operand stages.
 using OperandConsumer = RingConsumer<OperandRing<NoSide>, Proxy::kAsync>;
-
-// --- groups of rows ------------------------------------------------------------------------------
-
-// Write the number, counted from 1, of a group that ends before it starts or beyond the arrays, if
-// there is one. Called by all lanes of a warp.
-__device__ __forceinline__ void report_groups(const RowGroups& groups, i32* broken_group) {
-    i32 broken = 0;
-    for (i32 group = lane_index(); group < groups.count; group += 32) {
-        const i32 start = group == 0 ? 0 : groups.ends[group - 1], end = groups.ends[group];
-        if (end < start || end > groups.total_rows) broken = group + 1;
-    }
-    broken = __reduce_max_sync(0xffffffff, broken);
-    if (broken != 0 && lane_index() == 0) *broken_group = broken;
-}
 
 }  // namespace tmaasync::kernels::gemm

@@ -37,7 +37,10 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_tensor_mem
         return value + (at < count ? static_cast<float>(bias[at]) : 0.0f);
     };
     multiply_in_tensor_memory(
-        dynamic_shared<SharedMemory>(), a, b, c, {m, n, batches}, k,
+        dynamic_shared<SharedMemory>(), a, b, c, WholeTiles(m, n, k, batches),
+        [&](const auto& stage, const OutputTile& tile, int block) {
+            load_operands(stage, a, b, tile, block);
+        },
         [&](auto& output, auto& accumulators, const OutputTile& tile, int) {
             const float scale = IS_SCALED ? whole_scale(alpha, scale_a, scale_b) : 1.0f;
             const auto finish = [&](float value, float source, int row, int column) {

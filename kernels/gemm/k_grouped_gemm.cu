@@ -16,6 +16,7 @@
 #include <tmaasync/wgmma.cuh>
 
 #include "config.cuh"
+#include "report_groups.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;

@@ -86,9 +86,8 @@ promoted_gemm_tensor_memory(
     auto filled = shared.scales.producer();
     auto scales = shared.scales.consumer();
 
-    const auto load = [&](const auto& stage, const OutputTile& tile) {
-        const int block = stage.iteration();
-        load_operands(stage, a, b, tile);
+    const auto load = [&](const auto& stage, const OutputTile& tile, int block) {
+        load_operands(stage, a, b, tile, block);
         const auto of_block = filled.acquire();
         a_scales.async_copy(of_block->a, of_block.full(), {tile.m, block});
         b_scales.async_copy(of_block->b, of_block.full(), b_scales_at(tile.n, block));
@@ -105,7 +104,7 @@ promoted_gemm_tensor_memory(
         output.store_row(total, c, OutputTile{tile.m, tile.n + first, tile.batch});
     };
     run_roles<true>(
-        shared, tmem.tile<float, kN>(), Tiles(m, n), k, load, multiply, store, a, b, a_scales,
+        shared, tmem.tile<float, kN>(), WholeTiles(m, n, k), load, multiply, store, a, b, a_scales,
         b_scales, c
     );
 }

@@ -61,10 +61,10 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) scaled_gemm_ten
     const Tmem tmem(shared.accumulators.address);
     const u32 columns = tmem.tile<float, kFactorColumns, kSets * kN>().address;
 
-    const auto load = [&](const auto& stage, const OutputTile& tile) {
+    const auto load = [&](const auto& stage, const OutputTile& tile, int block) {
         using Ring = decltype(shared.ring);
-        const int atom = stage.iteration() * AFactors::kAtoms;
-        load_operands(stage, a, b, tile);
+        const int atom = block * AFactors::kAtoms;
+        load_operands(stage, a, b, tile, block);
         Ring::load(stage, a_factors, stage->a_factors, {0, atom, tile.m / 128});
         Ring::load(stage, b_factors, stage->b_factors, {0, atom, tile.n / 128});
     };
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) scaled_gemm_ten
         }
     };
     run_roles(
-        shared, tmem.tile<float, kN>(), Tiles(m, n), k, load, multiply, store, a, b, a_factors,
+        shared, tmem.tile<float, kN>(), WholeTiles(m, n, k), load, multiply, store, a, b, a_factors,
         b_factors, c
     );
 }

@@ -2,6 +2,7 @@
 
 // The GEMMs of chips with tensor memory: their parts, and the loops of their roles.
 // gemm_tensor_memory.cu explains tiles, constants and grid.
+#include <tmaasync/structured/k_range.cuh>
 #include <tmaasync/tensor_memory.cuh>
 
 namespace tmaasync::kernels::gemm {
@@ -10,7 +11,6 @@ using OperandA = Tcgen05Operand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>;
 using OperandB = Tcgen05Operand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
 constexpr int kM = OperandA::kExtent, kN = CTAS * OperandB::kExtent, kK = OperandA::kDepth;
 using Cluster = ClusterShape<CTAS>;
-using Tiles = OutputTiles<kM, kN, Cluster, GROUP_M>;
 // The consumers store and helper 0 multiplies.
 template <int kConsumers>
 using RolesOf = WarpSpecialized<kConsumers, RegisterSplit<0, 0>, CTAS>;
@@ -38,23 +38,44 @@ __device__ Coordinates<Tile::kRank> at(int row, int k, int batch) {
     return in_batch<Tile::kRank>(kIsKMajor ? k : row, kIsKMajor ? row : k, batch);
 }
 
-// Load the operands that this CTA has of a stage.
+// The tiles of a matrix or a batch, each over all of K.
+struct WholeTiles {
+    OutputTiles<kM, kN, Cluster, GROUP_M> tiles;
+    int k_blocks;
+
+    __device__ WholeTiles(int m, int n, int k, int batches = 1)
+        : tiles(m, n, batches), k_blocks(count_tiles(k, kK)) {}
+
+    __device__ auto schedule() const { return StaticScheduler(tiles); }
+    __device__ KRange range(const OutputTile&) const { return KRange(k_blocks); }
+    __device__ void help(int) const {}
+};
+
+// Load the operands that this CTA has of a K block.
 template <typename Ring>
 __device__ __forceinline__ void load_operands(
-    const ProducerStage<Ring>& stage, const ATile& a, const BTile& b, const OutputTile& tile
+    const ProducerStage<Ring>& stage,
+    const ATile& a,
+    const BTile& b,
+    const OutputTile& tile,
+    int block
 ) {
-    const int depth = stage.iteration() * kK;
+    const int depth = block * kK;
     const int column = tile.n + Cluster::rank_m() * OperandB::kExtent;
     Ring::load(stage, a, stage->a, at<ATile, A_IS_K_MAJOR>(tile.m, depth, tile.batch));
     Ring::load(stage, b, stage->b, at<BTile, B_IS_K_MAJOR>(column, depth, tile.batch));
 }
 
-// Run the roles on all tiles. load(stage, tile) loads a stage, multiply(d, stage, tile) issues the
-// mma of a stage, and store(output, accumulators, tile) stores the next accumulators of a tile.
-// `first` is the first set of accumulators. With kIsSetOfStage each stage has a set of its own.
+// Run the roles on all tiles of `work`: work.schedule() is their scheduler, which may read the
+// output of an earlier grid, and work.range(tile) the K blocks of a tile, at least one; two warps
+// call work.help(0) and (1). load(stage, tile, block) loads a K block, multiply(d, stage, tile)
+// issues the mma of a stage, and store(output, accumulators, tile, consumer) stores the next
+// accumulators of a tile. `first` is the first set of accumulators. With kIsSetOfStage each stage
+// has a set of its own.
 template <
     bool kIsSetOfStage = false,
     typename Shared,
+    typename Work,
     typename Load,
     typename Multiply,
     typename Store,
@@ -62,29 +83,30 @@ template <
 __device__ __forceinline__ void run_roles(
     Shared& shared,
     const typename Shared::Accumulators::Tile& first,
-    const Tiles& tiles,
-    int k,
+    const Work& work,
     const Load& load,
     const Multiply& multiply,
     const Store& store,
     const Maps&... maps
 ) {
-    const StaticScheduler schedule(tiles);
-    const int k_blocks = count_tiles(k, kK);
     const auto load_all = [&] {
         auto producer = shared.ring.producer();
-        for (const auto tile : schedule) {
-            for (const auto& stage : producer.produce(k_blocks)) load(stage, tile);
+        for (const auto tile : work.schedule()) {
+            const KRange blocks = work.range(tile);
+            for (const auto& stage : producer.produce(blocks.count)) {
+                load(stage, tile, blocks.first + stage.iteration());
+            }
         }
     };
-    const auto multiply_all = [&](int helper) {
-        if (helper != 0 || !leads_pair<CTAS>() || !elect()) return;
+    const auto multiply_all = [&] {
+        if (!leads_pair<CTAS>() || !elect()) return;
         set_role("mma");
+        wait_for_previous_grids();
         auto stages = shared.ring.consumer();
         auto accumulators = shared.accumulators.producer(first);
-        for (const auto tile : schedule) {
+        for (const auto tile : work.schedule()) {
             auto d = accumulators.acquire();
-            for (const auto& stage : stages.consume(k_blocks)) {
+            for (const auto& stage : stages.consume(work.range(tile).count)) {
                 if (kIsSetOfStage && stage.iteration() > 0) {
                     accumulators.commit();
                     d = accumulators.acquire();
@@ -99,11 +121,12 @@ __device__ __forceinline__ void run_roles(
         wait_for_previous_grids();
         auto accumulators = shared.accumulators.consumer(first);
         typename Shared::Output output(shared.output[consumer], 1 + consumer);
-        for (const auto tile : schedule) store(output, accumulators, tile, consumer);
+        for (const auto tile : work.schedule()) store(output, accumulators, tile, consumer);
         output.drain();
     };
     RolesOf<Shared::kConsumers>::run_with_helpers(
-        shared, load_all, multiply_all, store_all, maps...
+        shared, load_all, [&](int helper) { helper == 0 ? multiply_all() : work.help(helper - 1); },
+        store_all, maps...
     );
 }
 

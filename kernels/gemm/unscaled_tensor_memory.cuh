@@ -1,6 +1,6 @@
 #pragma once
 
-// The main loop of gemm_tensor_memory.cu and gemm_tensor_memory_epilogue.cu, without block scales.
+// The main loop without block scales.
 #include "tensor_memory.cuh"
 
 namespace tmaasync::kernels::gemm {
@@ -14,25 +14,22 @@ struct Stage {
 };
 using SharedMemory = SharedStorage<Stage, Accumulators>;
 
-// store(output, accumulators, tile) stores the next accumulators of a tile.
-template <typename Store>
+// Multiply and store the tiles of `work`; the arguments are as in run_roles().
+template <typename Work, typename Load, typename Store>
 __device__ __forceinline__ void multiply_in_tensor_memory(
     SharedMemory& shared,
     const ATile& a,
     const BTile& b,
     const CTile& c,
-    const Tiles& tiles,
-    int k,
+    const Work& work,
+    const Load& load,
     const Store& store
 ) {
     const TmemAllocation<Accumulators::kAllColumns, CTAS> tmem(shared.accumulators.address);
-    const auto load = [&](const auto& stage, const OutputTile& tile) {
-        load_operands(stage, a, b, tile);
-    };
-    const auto multiply = [](const auto& d, const auto& stage, const OutputTile&) {
+    const auto multiply = [](const auto& d, const auto& stage, const auto&) {
         tcgen05_mma<OperandA, OperandB, CTAS>(d, stage->a, stage->b, stage.iteration() > 0);
     };
-    run_roles(shared, tmem.tile<Sum, kN>(), tiles, k, load, multiply, store, a, b, c);
+    run_roles(shared, tmem.tile<Sum, kN>(), work, load, multiply, store, a, b, c);
 }
 
 }  // namespace tmaasync::kernels::gemm

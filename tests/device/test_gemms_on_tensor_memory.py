@@ -10,6 +10,7 @@ from tmaasync.cli._shipped_kernels import kernels_of
 SOURCES = (
     "gemm_tensor_memory.cu",
     "gemm_tensor_memory_epilogue.cu",
+    "grouped_gemm_tensor_memory.cu",
     "promoted_gemm_tensor_memory.cu",
     "scaled_gemm_tensor_memory.cu",
 )

@@ -1,4 +1,4 @@
-"""ops.matmul on emulated chips with tensor memory, with races searched."""
+"""ops.matmul and ops.grouped_matmul on emulated chips with tensor memory, with races searched."""
 
 from __future__ import annotations
 
@@ -94,3 +94,21 @@ def test_an_epilogue(dtype: str, is_column_major: bool) -> None:
     ops.matmul(a, b, c=out, out=out, activation="relu", **given)
 
     assert np.array_equal(out, np.maximum(expected, 0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_groups(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dtype = (np.float16, ml_dtypes.bfloat16)[seed % 2]
+    n, k = (int(rng.choice(SIZES)) for _ in range(2))
+    ends = np.cumsum(rng.choice([0, 1, 40, 128, 130, 300], 5)).astype(np.int32)
+    a = rng.standard_normal((ends[-1] + 9, k)).astype(dtype)
+    b = rng.standard_normal((5, k, n)).astype(dtype)
+    a[ends[-1] :] = np.nan  # these rows belong to no group
+    out = np.full((len(a), -(-n // 8) * 8), np.nan, (dtype, np.float32)[seed // 2])[:, :n]
+
+    ops.grouped_matmul(stored(a, rng), stored(b, rng), ends, out=out)
+
+    for start, end, matrix in zip([0, *ends], ends, b, strict=False):
+        check(out[start:end], a[start:end], matrix)
+    assert np.isnan(out[ends[-1] :]).all()

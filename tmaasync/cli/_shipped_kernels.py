@@ -207,6 +207,7 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         ),
         "gemm_tensor_memory_epilogue.cu": (lambda: _on_b200(lambda: _matmul_with_epilogue(4096)),),
         "grouped_gemm.cu": (_grouped_matmul,),
+        "grouped_gemm_tensor_memory.cu": (lambda: _on_b200(_grouped_matmul),),
         "k_grouped_gemm.cu": (_k_grouped_matmul,),
         "scaled_gemm.cu": (_scaled_matmul,),
         "promoted_gemm_tensor_memory.cu": (lambda: _on_b200(_scaled_matmul),),

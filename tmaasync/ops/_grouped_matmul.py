@@ -24,6 +24,7 @@ from tmaasync.ops._extents import check_extents
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, PersistentWork, TileConfig
 from tmaasync.ops._gemm.cost_model import choose_grouped_config
 from tmaasync.ops._gemm.legal_tiles import Problem
+from tmaasync.ops._gemm.tensor_memory import runs_on_tensor_memory, tensor_memory_config
 from tmaasync.ops._gemm.tiles import (
     GroupedArguments,
     GroupedPointers,
@@ -321,6 +322,12 @@ class GroupedMatmul(Operation):
             a, b = b, a
         return GroupedPointers(a, b, out - self._below_bytes, offsets)
 
+    def _config_for(self, problem: Problem, occupancy: Occupancy) -> TileConfig:
+        if runs_on_tensor_memory(self.backend, problem.operands):
+            average = problem._replace(m=-(-problem.m // problem.batches))
+            return tensor_memory_config(average, occupancy, is_uneven=True)
+        return self.fitted(choose_grouped_config(problem, occupancy))
+
     def _prepare(self, a: ArrayView, b: ArrayView, out: ArrayView, offsets: ArrayView) -> Launch:
         (rows, k), (groups, *_), n = a.shape, b.shape, out.shape[1]
         occupancy = Occupancy.of(self.backend)
@@ -334,7 +341,7 @@ class GroupedMatmul(Operation):
             m_major=False,
             on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
         )
-        config = self.fitted(choose_grouped_config(problem, occupancy))
+        config = self._config_for(problem, occupancy)
         views = (self._a.rows.over(a), self._b.rows.over(b), self._out.rows.over(out))
         tiles = grouped_tiles(*views, config, b_transposed)
         kernel = grouped_kernel([tile.cuda_type for tile in tiles], b_transposed, config)

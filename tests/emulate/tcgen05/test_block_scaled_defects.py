@@ -17,7 +17,7 @@ SOURCE = shipped_text(
 COPY_A = "of_a.copy_from<CTAS>(stage->a_factors);"
 COPY_B = "of_b.copy_from<CTAS>(stage->b_factors);"
 LOAD_B = "Ring::load(stage, b_factors, stage->b_factors, {0, atom, tile.n / 128});"
-STAGES = "const auto& stage : stages.consume(k_blocks)"
+STAGES = "const auto& stage : stages.consume(work.range(tile).count)"
 COLUMNS = "columns + stage.index() * kStageColumns"
 DEFECTS = defects(
     "scaled_gemm_tensor_memory",

@@ -38,6 +38,7 @@ class TensorMemoryConfig(TileConfig):
     """CTA tiles of 128 rows; the two CTAs of a cluster multiply as a pair."""
 
     sources: ClassVar = ("gemm_tensor_memory.cu", "gemm_tensor_memory_epilogue.cu")
+    grouped_source: ClassVar = "grouped_gemm_tensor_memory.cu"
     shifts_rows: ClassVar = False
 
     @property
@@ -71,12 +72,18 @@ def runs_on_tensor_memory(backend: Backend, operands: str) -> bool:
     return capability in WITH_TENSOR_MEMORY and (operands not in _INTEGERS or capability == (10, 0))
 
 
-def tensor_memory_config(problem: Problem, occupancy: Occupancy) -> TileConfig:
-    """Return the config with the least predicted time; none was measured."""
+def tensor_memory_config(
+    problem: Problem, occupancy: Occupancy, *, is_uneven: bool = False
+) -> TileConfig:
+    """Return the config with the least predicted time; none was measured.
+
+    With ``is_uneven`` the batches are groups, which have m rows on average.
+    """
 
     def time(config: TileConfig) -> int:
         active = occupancy.max_active_clusters(config.cluster)
-        clusters = config.clusters(problem.m, problem.n) * problem.batches
+        rows = problem.m + (config.cluster_rows // 2 if is_uneven else 0)
+        clusters = config.clusters(rows, problem.n) * problem.batches
         return -(-clusters // active) * (config.block_n + _TILE_OVERHEAD)
 
     return overridden(min(_candidates(problem), key=time))

@@ -301,7 +301,8 @@ def grouped_tiles(
         matrices = operand_tile(b, config.block_m, k_major=b_transposed, parts=1, is_read_once=True)
     else:
         rows = operand_tile(a, config.block_m, k_major=True, parts=1)
-        matrices = operand_tile(b, config.block_n, k_major=b_transposed, parts=config.cluster)
+        side, parts = config.b_tile
+        matrices = operand_tile(b, side, k_major=b_transposed, parts=parts)
     box, swizzle = config.output_box(c.element)
     return GroupedTiles(rows, matrices, create_ragged_tensor_map(c, box, swizzle=swizzle))
 
@@ -314,7 +315,7 @@ def grouped_kernel(types: Sequence[str], b_transposed: bool, config: TileConfig)
     else:
         named = {"ATile": rows, "BTile": matrices, "CTile": out}
         constants = gemm_constants(False, b_transposed, config)
-    return shipped_kernel("grouped_gemm.cu", named, constants)
+    return shipped_kernel(config.grouped_source, named, constants)
 
 
 # --- k_grouped_gemm.cu ------------------------------------------------------------------------

@@ -23,15 +23,21 @@ struct GroupTile {
 // The scheduler of a grouped GEMM: tiles group by group, each group in rasterisation order. Groups
 // lie along M, and the output has `extent` columns; or along N (swap AB), and it has `extent` rows.
 // A row of tiles without a partner is processed in pairs along N, which share nothing, so that no
-// CTA idles.
+// CTA idles; with kMultipliesInPairs its partner is a tile without rows.
 template <
     int kTileM,
     int kTileN,
     int kClusterCtas = 1,
     int kGroupM = 8,
-    bool kGroupsLieAlongN = false>
-struct GroupedScheduler
-    : Schedule<GroupedScheduler<kTileM, kTileN, kClusterCtas, kGroupM, kGroupsLieAlongN>> {
+    bool kGroupsLieAlongN = false,
+    bool kMultipliesInPairs = false>
+struct GroupedScheduler : Schedule<GroupedScheduler<
+                              kTileM,
+                              kTileN,
+                              kClusterCtas,
+                              kGroupM,
+                              kGroupsLieAlongN,
+                              kMultipliesInPairs>> {
     using Cluster = ClusterShape<kClusterCtas>;
     static_assert(kClusterCtas <= 2, "a cluster takes two tiles of the last row");
 
@@ -54,12 +60,12 @@ struct GroupedScheduler
     }
 
     __device__ __forceinline__ GroupTile tile() const {
-        if (kClusterCtas > 1 && index >= clusters_along_m()) {
+        if (kClusterCtas > 1 && !kMultipliesInPairs && index >= clusters_along_m()) {
             const int n_tile =
                 (index - clusters_along_m()) * kClusterCtas + block_rank_in_cluster();
             return {(m_tiles() - 1) * kTileM, n_tile * kTileN, group, rows, false};
         }
-        const RasterizedTile<kGroupM> tile(index, m_tiles() / kClusterCtas, n_tiles());
+        const RasterizedTile<kGroupM> tile(index, cluster_rows(), n_tiles());
         const int m_tile = tile.m_tile * kClusterCtas + Cluster::rank_m();
         return {m_tile * kTileM, tile.n_tile * kTileN, group, rows, true};
     }
@@ -72,11 +78,15 @@ private:
         return count_tiles(kGroupsLieAlongN ? rows.length : extent, kTileN);
     }
 
-    // The number of cluster tiles along M, and along N.
-    __device__ __forceinline__ int clusters_along_m() const {
-        return m_tiles() / kClusterCtas * n_tiles();
+    // The rows of cluster tiles along M.
+    __device__ __forceinline__ int cluster_rows() const {
+        return (m_tiles() + (kMultipliesInPairs ? kClusterCtas - 1 : 0)) / kClusterCtas;
     }
+
+    // The number of cluster tiles along M, and along N.
+    __device__ __forceinline__ int clusters_along_m() const { return cluster_rows() * n_tiles(); }
     __device__ __forceinline__ int clusters_along_n() const {
+        if constexpr (kMultipliesInPairs) return 0;
         return m_tiles() % kClusterCtas * count_tiles(n_tiles(), kClusterCtas);
     }
 

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <tmaasync/structured/row_groups.cuh>
+#include <tmaasync/warp.cuh>
+
+namespace tmaasync::kernels::gemm {
+
+// Write the number, counted from 1, of a group that ends before it starts or beyond the arrays, if
+// there is one. Called by all lanes of a warp.
+__device__ __forceinline__ void report_groups(const RowGroups& groups, i32* broken_group) {
+    i32 broken = 0;
+    for (i32 group = lane_index(); group < groups.count; group += 32) {
+        const i32 start = group == 0 ? 0 : groups.ends[group - 1], end = groups.ends[group];
+        if (end < start || end > groups.total_rows) broken = group + 1;
+    }
+    broken = __reduce_max_sync(0xffffffff, broken);
+    if (broken != 0 && lane_index() == 0) *broken_group = broken;
+}
+
+}  // namespace tmaasync::kernels::gemm
