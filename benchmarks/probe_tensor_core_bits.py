@@ -1,25 +1,26 @@
-"""How the tensor cores add: which model gives the bits of wgmma and mma.sync.
+"""Whether wgmma and mma.sync give the bits of tensor_core_model.py, form by form.
 
-Runs each form on random and adversarial tiles, compares the accumulators with every model of
-tensor_core_model.py in a grid of parameters, prints the best models and their mismatches by family
-of operands, and writes operands and results to FOLDER as one npz per form.
+Runs each form on random and adversarial tiles, and counts the accumulators that differ from the
+model's by family of operands. On a GPU it writes section "tensor_core_bits" of the results. With
+--keep FOLDER the first operands and results of each form are written there, one npz a form.
 
-    python benchmarks/probe_tensor_core_bits.py FOLDER --tiles 1000     # on a GPU
-    python benchmarks/probe_tensor_core_bits.py FOLDER --tiles 2 --emulate
+    python benchmarks/probe_tensor_core_bits.py --tiles 6600   # on a GPU, 10^7 cases of each form
+    python benchmarks/probe_tensor_core_bits.py --tiles 2 --emulate
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import itertools
-import time
-from dataclasses import dataclass
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tensor_core_model import BF16, E4M3, E5M2, F16, F32, TF32, Element, Model, multiply
+from result_files import Row
+from tensor_core_model import BF16, E4M3, E5M2, F16, F32, TF32, Element, Model, model_of, multiply
 from tensor_core_operands import FAMILIES, drawn
 
 from tmaasync import Kernel
@@ -51,6 +52,10 @@ class Form:
         return self.a, self.b, self.out
 
     @property
+    def model(self) -> Model:
+        return model_of(self.instruction.split()[0], self.a)
+
+    @property
     def is_wgmma(self) -> bool:
         return self.instruction != "mma.sync"
 
@@ -74,7 +79,7 @@ def _forms() -> tuple[Form, ...]:
     halves = [(F16, F16, F32, 8), (BF16, BF16, F32, 8), (F16, F16, F16, 8), (TF32, TF32, F32, 4)]
     return (
         *(Form(f"wgmma {place}", *one) for one in wide + float8 for place in ("ss", "rs")),
-        *(Form("mma.sync", *one) for one in wide + halves + float8[:2]),
+        *(Form("mma.sync", *one) for one in wide + halves + float8[:2] + [(E4M3, E5M2, F32, 32)]),
     )
 
 
@@ -205,92 +210,70 @@ def run(xp: Any, form: Form, a: Array, b: Array, c: Array) -> Array:
     return host.view(np.uint32 if form.out is F32 else np.uint16).astype(np.uint32).reshape(c.shape)
 
 
-# --- models --------------------------------------------------------------------------------------
+# --- comparison ----------------------------------------------------------------------------------
 
 
-def models(form: Form) -> list[Model]:
-    groups = sorted({form.k, form.k // 2, form.k // 4, 4})
-    every = [
-        Model(group, bits, is_normalised, zeros_count)
-        for group, bits, is_normalised, zeros_count in itertools.product(
-            groups, (23, 24, 25, 26), (False, True), (False, True)
-        )
-        if not (is_normalised and zeros_count)
-    ]
-    if form.a.bytes == 1:
-        every += [
-            Model(form.k, bits, is_normalised, zeros_count, kept_fraction=kept)
-            for bits, is_normalised, zeros_count, kept in itertools.product(
-                (12, 13, 14), (False, True), (False, True), (13, 23)
-            )
-        ]
-    return every
-
-
-def compared(xp: Any, form: Form, operands: tuple[Array, ...], bits: Array) -> dict[Model, Array]:
-    """Mismatches of each model, by family."""
+def mismatches(xp: Any, form: Form, operands: tuple[Array, ...], bits: Array) -> dict[str, int]:
+    """Accumulators that differ from the model's, by family; families without any are left out."""
     a, b, c = (xp.asarray(part) for part in operands)
-    actual = xp.asarray(bits).astype(xp.int64)
-    wrong = {}
-    for model in models(form):
-        differs = multiply(xp, a, b, c, form.types, model) != actual
-        by_family = differs.reshape(len(FAMILIES), -1).sum(axis=1)
-        wrong[model] = by_family if xp is np else by_family.get()
-    return wrong
+    differs = multiply(xp, a, b, c, form.types, form.model) != xp.asarray(bits).astype(xp.int64)
+    by_family = differs.reshape(len(FAMILIES), -1).sum(axis=1).tolist()
+    found = zip(FAMILIES, by_family, strict=True)
+    return {family.__name__: count for family, count in found if count}
 
 
-def report(form: Form, cases: int, wrong: dict[Model, Array]) -> None:
-    best = sorted(wrong, key=lambda one: int(wrong[one].sum()))[:4]
-    print(f"\n{form}: {cases} cases, {len(wrong)} models")
-    for model in best:
-        names = [
-            f"{family.__name__} {count}"
-            for family, count in zip(FAMILIES, wrong[model], strict=True)
-            if count
-        ]
-        print(f"  {model}: {int(wrong[model].sum())} wrong  {', '.join(names)}", flush=True)
-
-
-def _kept(form: Form, part: Array, tiles: int, share: int) -> Array:
-    """The first tiles of each family, in the container's type."""
-    by_family = part.reshape(len(FAMILIES), tiles, *part.shape[1:])
-    return by_family[:, : max(1, share // form.rows)]
-
-
-def probe(xp: Any, form: Form, tiles: int, seed: int, folder: Path) -> None:
-    begun = time.perf_counter()
-    operands = drawn(seed, form.types, (form.rows, 8, form.k), tiles)
-    bits = run(xp, form, *operands)
+def keep(folder: Path, form: Form, operands: tuple[Array, ...], bits: Array) -> None:
+    """Write the first tiles of each family, in the container's type."""
     containers = {1: np.uint8, 2: np.uint16, 4: np.uint32}
-    saved = {
-        name: _kept(form, part, tiles, 800).astype(containers[element.bytes])
-        for name, part, element in zip(
-            "abcd", (*operands, bits), (*form.types, form.out), strict=True
-        )
-    }
+    saved = {}
+    for name, part, element in zip("abcd", (*operands, bits), (*form.types, form.out), strict=True):
+        by_family = part.reshape(len(FAMILIES), -1, *part.shape[1:])
+        kept = by_family[:, : max(1, 800 // form.rows)]
+        saved[name] = kept.astype(containers[element.bytes])
+    folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / f"{form.entry}.npz", **saved)
-    report(form, bits.size, compared(xp, form, operands, bits))
-    print(f"  {time.perf_counter() - begun:.1f} s", flush=True)
+
+
+def operands_of(form: Form, tiles: int, seed: int) -> tuple[Array, Array, Array]:
+    """A, B and C: in each family `tiles` of 16 rows, or as many rows in larger tiles."""
+    return drawn(seed, form.types, (form.rows, 8, form.k), max(1, tiles * 16 // form.rows))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--tiles", type=int, default=1000, help="of mma.sync in each family")
+    parser.add_argument("--tiles", type=int, default=1000, help="of 16 rows in each family")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--emulate", action="store_true")
     parser.add_argument("--only", default="", help="forms whose name has this")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER")
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
     xp: Any = importlib.import_module("numpy" if options.emulate else "cupy")
-    for number, form in enumerate(FORMS):
-        if options.only not in str(form):
-            continue
-        tiles = max(1, options.tiles * 16 // form.rows)
-        try:
-            probe(xp, form, tiles, options.seed + number, options.folder)
-        except Exception as error:  # the next forms are still worth their time
-            print(f"\n{form}: {type(error).__name__}: {str(error)[:600]}", flush=True)
+    rows: list[Row] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        forms: list[tuple[Form, Future[Any]]] = [
+            (form, pool.submit(operands_of, form, options.tiles, options.seed + number))
+            for number, form in enumerate(FORMS)
+            if options.only in str(form)
+        ]
+        while forms:
+            form, drawing = forms.pop(0)
+            operands = drawing.result()
+            bits = run(xp, form, *operands)
+            if options.keep:
+                keep(options.keep, form, operands, bits)
+            wrong = mismatches(xp, form, operands, bits)
+            rows.append(
+                {
+                    "case": str(form),
+                    "accumulators": bits.size,
+                    "mismatches": wrong,
+                    "model": asdict(form.model),
+                    "seed": options.seed,
+                }
+            )
+            print(f"{form}: {bits.size} accumulators, wrong: {wrong or 0}", flush=True)
+    if not options.emulate:
+        print(importlib.import_module("race").record("tensor_core_bits", rows))
 
 
 if __name__ == "__main__":

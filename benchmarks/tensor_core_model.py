@@ -1,7 +1,8 @@
-"""How a tensor core adds: integer arithmetic on arrays of bits, of NumPy or of CuPy.
+"""How Hopper's tensor cores add: integer arithmetic on arrays of bits, of NumPy or of CuPy.
 
-The terms a[k] * b[k] of a group along K, and the accumulator, are aligned to the greatest exponent
-among them, cut at some bits below it, added exactly and rounded once (MMA-Sim, arXiv 2511.10909).
+The terms a[k] * b[k] and the accumulator are aligned to the greatest exponent among them, cut at
+some bits below it, added exactly and rounded once (MMA-Sim, arXiv 2511.10909).
+probe_tensor_core_bits.py compares it with a chip.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 Array = Any  # of NumPy or CuPy
 
 _NEVER = -(1 << 20)  # exponent of a term that does not count
+_LEAST_EXPONENT = -133  # that terms are aligned to
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ F16 = Element("f16", 5, 10, 2)
 BF16 = Element("bf16", 8, 7, 2)
 TF32 = Element("tf32", 8, 10, 4, low_bits=13)
 F32 = Element("f32", 8, 23, 4)
+
+Types = tuple[Element, Element, Element]  # of A, B and the accumulators
 
 
 @dataclass(frozen=True)
@@ -88,26 +94,21 @@ def values(xp: Any, bits: Array, element: Element) -> Array:
 class Model:
     """The parameters of one form.
 
-    `group` is terms along K that are added at once, `bits` how many are kept below the greatest
-    exponent. The exponent of a term is the sum of its operands' exponents, with `is_normalised` the
-    exponent of its leading bit. A term of zero has an exponent only with `zeros_count`.
+    `bits` are kept below the greatest exponent. The exponent of a term is the sum of its operands'
+    encoded exponents; a term of zero has none.
     """
 
-    group: int
-    bits: int
-    is_normalised: bool = False
-    zeros_count: bool = False
-    rounds_to_nearest: bool = False
+    bits: int = 25
     kept_fraction: int = 23  # of an f32 result
+    in_halves: bool = False  # two sums of half of K from 0, to which the accumulator is added
 
-    def __str__(self) -> str:
-        exponent = "leading bit" if self.is_normalised else "fields"
-        zeros = "count" if self.zeros_count else "do not"
-        rounding = "nearest" if self.rounds_to_nearest else "to zero"
-        return (
-            f"group {self.group:2} bits {self.bits:2} exponents of {exponent:11} zeros {zeros:6} "
-            f"rounded {rounding} to {self.kept_fraction}"
-        )
+
+def model_of(instruction: str, a: Element) -> Model:
+    """Return the model of "wgmma" or "mma.sync" with this type of A."""
+    if a.bytes > 1:
+        return Model()
+    # Hopper has no mma.sync of FP8: its code converts to fp16, multiplies twice and adds in fp32.
+    return Model(in_halves=True) if instruction == "mma.sync" else Model(13, 13)
 
 
 def leading_bit(xp: Any, magnitude: Array) -> Array:
@@ -141,7 +142,7 @@ def encode(xp: Any, result: _Sum, out: Element, model: Model) -> Array:
     last = xp.maximum(leading_bit(xp, magnitude) + result.unit - fraction_bits, lowest)
     by = result.unit - last
     kept = _shifted(xp, magnitude, by)
-    if model.rounds_to_nearest or out is F16:
+    if out is F16:
         rest = magnitude - _shifted(xp, kept, -by)
         half = xp.where(by < 0, _shifted(xp, xp.ones_like(by), -by - 1), _NEVER)
         up = (by < 0) & ((rest > half) | ((rest == half) & (kept & 1 == 1)))
@@ -150,7 +151,9 @@ def encode(xp: Any, result: _Sum, out: Element, model: Model) -> Array:
     infinity = out.last_field << fraction_bits
     bits = xp.where((bits >= infinity) | result.positive | result.negative, infinity, bits)
     bits = bits << (out.fraction_bits - fraction_bits)
-    is_negative = xp.where(result.positive | result.negative, result.negative, result.total < 0)
+    is_negative = xp.where(
+        result.positive | result.negative, result.negative, (result.total < 0) & (bits > 0)
+    )
     sign_bit = out.exponent_bits + out.fraction_bits
     bits = bits | (is_negative.astype(xp.int64) << sign_bit)
     return xp.where(result.is_nan, (1 << sign_bit) - 1, bits)
@@ -178,30 +181,24 @@ class _Operands:
         return a * b
 
 
-def _counted(xp: Any, magnitude: Array, exponent: Array, fraction_bits: int, model: Model) -> Array:
+def _counted(xp: Any, magnitude: Array, exponent: Array) -> Array:
     """The exponent of a term in the search for the greatest one."""
-    if model.is_normalised:
-        return leading_bit(xp, magnitude) + (exponent - fraction_bits)
-    if model.zeros_count:
-        return exponent
     return xp.where(magnitude > 0, exponent, _NEVER)
 
 
-def _add_group(
-    xp: Any, at: _Operands, ks: range, accumulator: Numbers, out: Element, model: Model
-) -> _Sum:
-    greatest = _counted(xp, accumulator.significand, accumulator.exponent, out.fraction_bits, model)
-    for k in ks:
-        counted = _counted(xp, *at.term(k), at.fraction_bits, model)
-        greatest = xp.maximum(greatest, counted)
-    unit = xp.maximum(greatest, -600) - model.bits
+def _add(xp: Any, at: _Operands, accumulator: Numbers, out: Element, model: Model) -> _Sum:
+    depth = at.a.sign.shape[2]
+    greatest = _counted(xp, accumulator.significand, accumulator.exponent)
+    for k in range(depth):
+        greatest = xp.maximum(greatest, _counted(xp, *at.term(k)))
+    unit = xp.maximum(greatest, _LEAST_EXPONENT) - model.bits
 
     by = accumulator.exponent - out.fraction_bits - unit
     total = accumulator.sign * _shifted(xp, accumulator.significand, by)
     is_nan = accumulator.is_nan
     positive = accumulator.is_infinite & (accumulator.sign > 0)
     negative = accumulator.is_infinite & (accumulator.sign < 0)
-    for k in ks:
+    for k in range(depth):
         magnitude, exponent = at.term(k)
         sign = at.signs(k)
         total = total + sign * _shifted(xp, magnitude, exponent - at.fraction_bits - unit)
@@ -213,20 +210,29 @@ def _add_group(
     return _Sum(total, unit, is_nan | (positive & negative), positive, negative)
 
 
-def multiply(
-    xp: Any, a: Array, b: Array, c: Array, types: tuple[Element, Element, Element], model: Model
-) -> Array:
+def _added_in_halves(xp: Any, a: Array, b: Array, c: Array, types: Types) -> Array:
+    """First come the even pairs along K, then the odd ones."""
+    ks = np.arange(a.shape[2])
+    sums = xp.zeros_like(c)
+    for part in (ks % 4 < 2, ks % 4 >= 2):
+        sums = multiply(xp, a[:, :, part], b[:, :, part], sums, types, Model())
+    with np.errstate(invalid="ignore"):
+        floats = c.astype(xp.uint32).view(xp.float32) + sums.astype(xp.uint32).view(xp.float32)
+    bits = floats.view(xp.uint32).astype(xp.int64)
+    return xp.where(xp.isnan(floats), 0x7FFFFFFF, bits)
+
+
+def multiply(xp: Any, a: Array, b: Array, c: Array, types: Types, model: Model) -> Array:
     """Bits [tiles, rows, columns] of D = A B^T + C, one instruction deep.
 
     a [tiles, rows, K], b [tiles, columns, K], c [tiles, rows, columns]; `types` is theirs.
     """
+    if model.in_halves:
+        return _added_in_halves(xp, a, b, c, types)
     at = _Operands(
         decode(xp, a, types[0]),
         decode(xp, b, types[1]),
         types[0].fraction_bits + types[1].fraction_bits,
     )
     out = types[2]
-    for first in range(0, a.shape[2], model.group):
-        ks = range(first, min(first + model.group, a.shape[2]))
-        c = encode(xp, _add_group(xp, at, ks, decode(xp, c, out), out, model), out, model)
-    return c
+    return encode(xp, _add(xp, at, decode(xp, c, out), out, model), out, model)
