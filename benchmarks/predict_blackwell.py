@@ -40,12 +40,12 @@ def predicted(m: int, n: int, k: int) -> str:
     """Return the row of a GEMM of bf16 whose operands are K-major."""
     occupancy = Occupancy.of(backend_of(None))
     problem = Problem(m, n, k, 1, "bfloat16", "bfloat16", "nt", m_major=False, on_lines=True)
-    config = tensor_memory_config(problem, occupancy)
+    config = tensor_memory_config(problem, occupancy, may_split=True)
     tiles, active = config.clusters(m, n), occupancy.max_active_clusters(config.cluster)
-    waves = -(-tiles // active)
+    waves = -(-tiles * config.split_k // active)
     clocks = config.block_m * config.block_n * BLOCK_K_BYTES // 2 // MULTIPLY_ADDS
     # The clocks of all waves, in which every CTA multiplies whole tiles.
-    quantised = waves * occupancy.sms * config.block_m * config.block_n / (m * n)
+    quantised = waves * occupancy.sms * config.block_m * config.block_n / (m * n * config.split_k)
     tensor_us = 2e6 * m * n * k / PEAK * quantised
     memory_us = 2e6 * (m * k + n * k + m * n) / MEMORY
     share = 2e6 * m * n * k / PEAK / max(tensor_us, memory_us)

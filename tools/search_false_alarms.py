@@ -214,6 +214,7 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
         ),
         "attention with softcap": lambda: ops.attention(q[:, :9], k, k, softcap=5.0),
         "integers": lambda: ops.matmul(np.ones((150, 96), np.int8), np.ones((96, 72), np.int8)),
+        "split-K": lambda: ops.matmul(drawn(200, 2048), drawn(2048, 136)),
         "groups": lambda: ops.grouped_matmul(
             drawn(500, 136), drawn(4, 136, 72), np.array([60, 60, 90, 400], np.int32)
         ),

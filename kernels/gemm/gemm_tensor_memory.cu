@@ -8,6 +8,7 @@
 //   CTAS            1, or 2: the CTAs of a cluster multiply as a pair, and each has half of BTile's
 //                   columns
 //   GROUP_M         clusters along M before the next column of tiles: the L2 swizzle
+//   STORES_PARTIALS whether K is split over the grid, as in gemm.cu
 //   A_IS_K_MAJOR, B_IS_K_MAJOR    the contiguous side; if false M and N
 //
 // Grid: any number of clusters of CTAS CTAs, of 256 threads. At the edges of the arrays TMA fills
@@ -29,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_tensor_mem
     int batches
 ) {
     multiply_in_tensor_memory(
-        dynamic_shared<SharedMemory>(), a, b, c, WholeTiles(m, n, k, batches),
+        dynamic_shared<SharedMemory>(), a, b, c, MatrixTiles(m, n, k, batches),
         [&](const auto& stage, const OutputTile& tile, int block) {
             load_operands(stage, a, b, tile, block);
         },

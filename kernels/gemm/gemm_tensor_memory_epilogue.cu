@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_tensor_mem
         return value + (at < count ? static_cast<float>(bias[at]) : 0.0f);
     };
     multiply_in_tensor_memory(
-        dynamic_shared<SharedMemory>(), a, b, c, WholeTiles(m, n, k, batches),
+        dynamic_shared<SharedMemory>(), a, b, c, MatrixTiles(m, n, k, batches),
         [&](const auto& stage, const OutputTile& tile, int block) {
             load_operands(stage, a, b, tile, block);
         },

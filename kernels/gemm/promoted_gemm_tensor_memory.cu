@@ -104,7 +104,7 @@ promoted_gemm_tensor_memory(
         output.store_row(total, c, OutputTile{tile.m, tile.n + first, tile.batch});
     };
     run_roles<true>(
-        shared, tmem.tile<float, kN>(), WholeTiles(m, n, k), load, multiply, store, a, b, a_scales,
+        shared, tmem.tile<float, kN>(), MatrixTiles(m, n, k), load, multiply, store, a, b, a_scales,
         b_scales, c
     );
 }

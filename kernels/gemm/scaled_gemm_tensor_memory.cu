@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) scaled_gemm_ten
         }
     };
     run_roles(
-        shared, tmem.tile<float, kN>(), WholeTiles(m, n, k), load, multiply, store, a, b, a_factors,
-        b_factors, c
+        shared, tmem.tile<float, kN>(), MatrixTiles(m, n, k), load, multiply, store, a, b,
+        a_factors, b_factors, c
     );
 }

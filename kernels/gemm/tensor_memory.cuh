@@ -38,16 +38,20 @@ __device__ Coordinates<Tile::kRank> at(int row, int k, int batch) {
     return in_batch<Tile::kRank>(kIsKMajor ? k : row, kIsKMajor ? row : k, batch);
 }
 
-// The tiles of a matrix or a batch, each over all of K.
-struct WholeTiles {
+// The tiles of a matrix or a batch, which take equal times: cluster launch control would save no
+// wave. Each is over all of K; or, with STORES_PARTIALS, of the partial output of one of `batches`
+// splits, none of which is empty.
+struct MatrixTiles {
     OutputTiles<kM, kN, Cluster, GROUP_M> tiles;
     int k_blocks;
 
-    __device__ WholeTiles(int m, int n, int k, int batches = 1)
+    __device__ MatrixTiles(int m, int n, int k, int batches = 1)
         : tiles(m, n, batches), k_blocks(count_tiles(k, kK)) {}
 
     __device__ auto schedule() const { return StaticScheduler(tiles); }
-    __device__ KRange range(const OutputTile&) const { return KRange(k_blocks); }
+    __device__ KRange range(const OutputTile& tile) const {
+        return STORES_PARTIALS ? KRange(k_blocks, tile.batch, tiles.batches) : KRange(k_blocks);
+    }
     __device__ void help(int) const {}
 };
 

@@ -69,7 +69,14 @@ TENSOR_MEMORY = preamble(
         "BTile": tile("tmaasync::bfloat16", 128, 64),
         "CTile": tile("tmaasync::bfloat16", 128, 64),
     },
-    {"STAGES": 4, "CTAS": 2, "GROUP_M": 8, "A_IS_K_MAJOR": True, "B_IS_K_MAJOR": True},
+    {
+        "STAGES": 4,
+        "CTAS": 2,
+        "GROUP_M": 8,
+        "STORES_PARTIALS": False,
+        "A_IS_K_MAJOR": True,
+        "B_IS_K_MAJOR": True,
+    },
 )
 ATTENTION = preamble(
     {

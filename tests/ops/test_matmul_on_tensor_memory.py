@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tmaasync import emulate, ops
+from tmaasync.kernel.observed import observe
 
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 SIZES = (1, 8, 63, 64, 129, 300)
@@ -94,6 +95,32 @@ def test_an_epilogue(dtype: str, is_column_major: bool) -> None:
     ops.matmul(a, b, c=out, out=out, activation="relu", **given)
 
     assert np.array_equal(out, np.maximum(expected, 0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_tiles_of_a_long_k_are_split_over_the_grid(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n, k = int(rng.integers(1, 300)), int(rng.integers(1, 200)), int(rng.integers(1500, 3000))
+    dtype, summed = (
+        ("f2", "f4"),
+        (ml_dtypes.bfloat16, ml_dtypes.bfloat16),
+        (E4M3, "f4"),
+        ("i1", "i4"),
+    )[seed]
+    a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (n, k)))
+    out = np.full((m, -(-n // 8) * 8), -1, summed)[:, :n]
+
+    with observe() as seen:
+        ops.matmul(a, b.T, out=out)
+
+    assert [one.source.name for one in seen.kernels] == [
+        "gemm_tensor_memory.cu",
+        "split_k_combine.cu",
+    ]
+    exact = a.astype(np.float64) @ b.T.astype(np.float64)
+    assert np.array_equal(out.astype(np.float64), exact.astype(summed).astype(np.float64))
+    whole = ops.matmul(a, b.T, dtype=out.dtype, batch_invariant=True)
+    assert np.array_equal(whole, out)
 
 
 @pytest.mark.parametrize("seed", range(4))

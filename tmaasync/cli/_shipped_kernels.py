@@ -204,6 +204,7 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
             lambda: _on_b200(lambda: _matmul(4096, 4096, 4096)),
             lambda: _on_b200(lambda: _matmul(100, 4096, 4096, layout="nn")),
             lambda: _on_b200(lambda: _matmul(4096, 4096, 4096, np.int8)),
+            lambda: _on_b200(_matmul_over_grid),
         ),
         "gemm_tensor_memory_epilogue.cu": (lambda: _on_b200(lambda: _matmul_with_epilogue(4096)),),
         "grouped_gemm.cu": (_grouped_matmul,),

@@ -345,7 +345,8 @@ class Matmul(Operation):
         A config tuned for the plain GEMM may leave no room for an epilogue.
         """
         if self._has_tensor_memory:
-            return tensor_memory_config(self.problem, occupancy)
+            may_split = self._may_split and self._epilogue is None
+            return tensor_memory_config(self.problem, occupancy, may_split=may_split)
         tuned = None if gpu is None else tuned_config(gpu, self.problem)
         if tuned is not None and self._fits(tuned):
             return self.fitted(tuned)

@@ -15,7 +15,8 @@ from tmaasync import Kernel, emulate
 from tmaasync.emulate.launch.schedule import Policy
 
 SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
-_PAIR = {"CTAS": 2, "GROUP_M": 8, "A_IS_K_MAJOR": True, "B_IS_K_MAJOR": True, "STAGES": 2}
+_PAIR: dict[str, Any] = {"CTAS": 2, "GROUP_M": 8, "STAGES": 2, "STORES_PARTIALS": False}
+_PAIR |= {"A_IS_K_MAJOR": True, "B_IS_K_MAJOR": True}
 
 
 class Problem(NamedTuple):

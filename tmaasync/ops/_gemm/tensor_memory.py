@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tmaasync._elements import Element
 from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS, WITH_TENSOR_MEMORY
 from tmaasync.kernel import Backend
 from tmaasync.modes import Swizzle
+from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import (
     BLOCK_K_BYTES,
     LINE_BYTES,
@@ -31,6 +32,11 @@ _ATOM_ROWS = 128
 _COLUMNS = 512  # of tensor memory
 _TILE_OVERHEAD = 32
 """Columns of a tile whose multiplication takes as long as its start and end: predicted."""
+_MIN_K_BLOCKS = 4  # per split
+_PARTIAL_BYTES = 4  # per accumulator
+_COLUMNS_PER_MICROSECOND = 925
+"""Columns by a K block: 2 clocks each at a B200's 1.85 GHz, from its datasheet's peak."""
+_MEMORY_BYTES = 8e6  # in a microsecond: the datasheet's
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,12 @@ class TensorMemoryConfig(TileConfig):
 
     @property
     def constants(self) -> dict[str, int]:
-        return {"STAGES": self.stages, "CTAS": self.cluster, "GROUP_M": self.group_m}
+        return {
+            "STAGES": self.stages,
+            "CTAS": self.cluster,
+            "GROUP_M": self.group_m,
+            "STORES_PARTIALS": self.over_grid,
+        }
 
     def starts_early(self, work: PersistentWork, active_clusters: int) -> bool:
         del work, active_clusters
@@ -73,11 +84,15 @@ def runs_on_tensor_memory(backend: Backend, operands: str) -> bool:
 
 
 def tensor_memory_config(
-    problem: Problem, occupancy: Occupancy, *, is_uneven: bool = False
+    problem: Problem, occupancy: Occupancy, *, is_uneven: bool = False, may_split: bool = False
 ) -> TileConfig:
     """Return the config with the least predicted time; none was measured.
 
-    With ``is_uneven`` the batches are groups, which have m rows on average.
+    Args:
+        problem: The GEMM.
+        occupancy: SMs and max active clusters of the device.
+        is_uneven: Whether the batches are groups, which have m rows on average.
+        may_split: Whether K may be split over the grid.
     """
 
     def time(config: TileConfig) -> int:
@@ -86,10 +101,48 @@ def tensor_memory_config(
         clusters = config.clusters(rows, problem.n) * problem.batches
         return -(-clusters // active) * (config.block_n + _TILE_OVERHEAD)
 
-    return overridden(min(_candidates(problem), key=time))
+    config = min(_candidates(problem), key=time)
+    if may_split and problem.batches == 1:
+        config = _faster_with_split_k(problem, occupancy, config)
+    return overridden(config)
 
 
-def _candidates(problem: Problem) -> Iterator[TileConfig]:
+def _faster_with_split_k(
+    problem: Problem, occupancy: Occupancy, whole: TensorMemoryConfig
+) -> TensorMemoryConfig:
+    """Return the config of one wave that splits K over the grid, if it gains, else ``whole``.
+
+    The workspace and the combine kernel are predicted to take as long as on an H200.
+    """
+    numbers = coefficients().grid
+    partial_bytes = problem.m * problem.n * _PARTIAL_BYTES
+    read = (problem.m + problem.n) * problem.k_blocks * BLOCK_K_BYTES / _MEMORY_BYTES
+
+    def microseconds(config: TensorMemoryConfig) -> float:
+        clusters = config.split_k * config.clusters(problem.m, problem.n)
+        waves = -(-clusters // occupancy.max_active_clusters(config.cluster))
+        blocks = -(-problem.k_blocks // config.split_k)
+        loaded = _ROWS + config.block_n // config.cluster
+        alone = waves * blocks * max(config.block_n, loaded) / _COLUMNS_PER_MICROSECOND
+        time = max(alone, read)
+        if not config.over_grid:
+            return time
+        return time + numbers.combine + config.split_k * partial_bytes / numbers.combined_bytes
+
+    def splits() -> Iterator[TensorMemoryConfig]:
+        for config in _candidates(problem):
+            active = occupancy.max_active_clusters(config.cluster)
+            most = min(
+                active // config.clusters(problem.m, problem.n), problem.k_blocks // _MIN_K_BLOCKS
+            )
+            for split_k in range(2, most + 1):
+                yield replace(config, split_k=split_k, over_grid=True)
+
+    best = min(splits(), key=microseconds, default=whole)
+    return best if microseconds(whole) > numbers.min_gain * microseconds(best) else whole
+
+
+def _candidates(problem: Problem) -> Iterator[TensorMemoryConfig]:
     for block_n in (256, 128, 64):
         for ctas in (2, 1) if problem.m > _ROWS else (1,):
             # N-major tiles of B have whole boxes of 64 columns in each CTA.
