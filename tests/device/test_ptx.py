@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -38,6 +39,7 @@ NOT_EMULATED = {
 COMMENT = re.compile(r"//[^\n]*")
 HEAD = re.compile(r"__device__ __forceinline__ [^;{}]*?\b(\w+)\((?:[^(){}]|\([^()]*\))*\)\s*(?=\{)")
 STATEMENT = re.compile(r"\basm\b(?: volatile)?\s*\(((?:\"(?:[^\"\\]|\\.)*\"|\s)+)")
+BRACE = re.compile(r"[{}]")
 LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 BRANCH = re.compile(r"if constexpr \([^()]*\)\s*(?=\{)|else\s*(?=\{)")
 
@@ -48,18 +50,31 @@ def bare(text: str) -> str:
 
 def block_at(text: str, start: int) -> str:
     """The text in the braces that open at ``start``."""
-    outside = LITERAL.sub(lambda found: "." * len(found[0]), text)
+    return text[start + 1 : closing_brace(without_literals(text), start)]
+
+
+def without_literals(text: str) -> str:
+    return LITERAL.sub(lambda found: "." * len(found[0]), text)
+
+
+def closing_brace(text: str, start: int) -> int:
+    """The place of the brace that closes the one at ``start``, in text without literals."""
     depth = 0
-    for place in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(outside[place], 0)
+    for found in BRACE.finditer(text, start):
+        depth += 1 if found[0] == "{" else -1
         if depth == 0:
-            return text[start + 1 : place]
+            return found.start()
     raise AssertionError("a brace stays open")
 
 
+@functools.cache
 def functions(text: str) -> list[tuple[str, str]]:
     """The names and bodies of the functions that a header defines."""
-    return [(head[1], block_at(text, head.end())) for head in HEAD.finditer(text)]
+    plain = without_literals(text)
+    return [
+        (head[1], text[head.end() + 1 : closing_brace(plain, head.end())])
+        for head in HEAD.finditer(text)
+    ]
 
 
 def instructions(statement: str) -> list[str]:
