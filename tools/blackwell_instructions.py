@@ -7,6 +7,7 @@ with this.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import sys
@@ -108,6 +109,20 @@ def _rows() -> Iterator[Row]:
     yield from dict.fromkeys(row for rows in rows_by_family().values() for row in rows)
 
 
+@functools.cache
+def _opcodes() -> list[tuple[Family | None, str, int, Row]]:
+    """Return every opcode: its family, itself, the number of its operands and its row."""
+    found: list[tuple[Family | None, str, int, Row]] = []
+    for row in _rows():
+        if "[" in row.pattern:
+            continue
+        needed = sum(not spec.is_optional for spec in row.specs)
+        for opcode in spellings(_HINT.sub("", row.pattern)):
+            family = next((one for one in FAMILIES if one.has(opcode, needed)), None)
+            found.append((family, opcode, needed, row))
+    return found
+
+
 def _name_in_document(family: Family, opcode: str) -> str:
     if family is not TCGEN05:
         return family.name
@@ -117,28 +132,21 @@ def _name_in_document(family: Family, opcode: str) -> str:
 
 def forms() -> Counter[tuple[Family, str]]:
     """Return the number of forms of each family, of tcgen05 by instruction."""
-    counts: Counter[tuple[Family, str]] = Counter()
-    seen: set[tuple[str, str]] = set()
-    for row in _rows():
-        if row.pattern.startswith("wgmma") or "[" in row.pattern:
-            continue
-        needed = sum(not spec.is_optional for spec in row.specs)
-        for opcode in spellings(_HINT.sub("", row.pattern)):
-            family = next((one for one in FAMILIES if one.has(opcode, needed)), None)
-            if family in (None, WGMMA) or (opcode, row.operands) in seen:
-                continue
-            seen.add((opcode, row.operands))
-            counts[family, _name_in_document(family, opcode)] += 1
-    return counts
+    distinct = dict.fromkeys(
+        (family, opcode, row.operands) for family, opcode, _, row in _opcodes()
+    )
+    return Counter(
+        (family, _name_in_document(family, opcode))
+        for family, opcode, _ in distinct
+        if family not in (None, WGMMA)
+    )
 
 
 def example(family: Family) -> tuple[str, int]:
     """Return an opcode of a family, and the number of its operands."""
-    for row in _rows():
-        needed = sum(not spec.is_optional for spec in row.specs)
-        for opcode in () if "[" in row.pattern else spellings(_HINT.sub("", row.pattern)):
-            if next((one for one in FAMILIES if one.has(opcode, needed)), None) is family:
-                return opcode, needed
+    for of, opcode, needed, _ in _opcodes():
+        if of is family:
+            return opcode, needed
     raise ValueError(f"no row of the table has {family.name}")
 
 
