@@ -117,25 +117,6 @@ def cluster_gemm(array: Callable[[Any], Any]) -> Launch:
     return Launch((2, 1), 384, (*tiles, out, m, n, k), out, a @ b.T, options)
 
 
-def float8_gemm(array: Callable[[Any], Any]) -> Launch:
-    m, n, k = 100, 32, 384
-    a, b = _small(m, k), _small(n, k)
-    exponents = np.random.default_rng(3).integers(-3, 3, (m + n // 16, k // 128))
-    scales_a, scales_b = np.split(np.exp2(exponents).astype(np.float32), [m])
-    out = array(np.full((m, n), np.nan, ml_dtypes.bfloat16))
-    bytes_of = [array(x.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)) for x in (a, b)]
-    tiles = [
-        create_tma_tile(x, (rows, 128), swizzle="128B")
-        for x, rows in zip(bytes_of, (64, 16), strict=True)
-    ]
-    expected = (
-        np.repeat(scales_a, 128, 1) * a @ (np.repeat(np.repeat(scales_b, 16, 0), 128, 1) * b).T
-    )
-    arguments = (out, array(scales_a), array(scales_b), m, *tiles)
-    options = {"shared_mem": 3 * 80 * 128 + 16 + 6 * 8}
-    return Launch(3, 256, arguments, out, expected.astype(ml_dtypes.bfloat16), options)
-
-
 def mma_attention(array: Callable[[Any], Any]) -> Launch:
     heads, queries, keys = 2, 72, 100
     rng = np.random.default_rng(5)
@@ -167,7 +148,6 @@ SAMPLES: dict[str, Callable[[Callable[[Any], Any]], Launch]] = {
         scan,
         dynamic_gemm,
         cluster_gemm,
-        float8_gemm,
         mma_attention,
     )
 }
@@ -185,7 +165,6 @@ def _small(*shape: int) -> Any:
 # The instance of each template.
 INSTANCES = {
     "scan": "scan<4>",
-    "float8_gemm": "float8_gemm<32, 384, 64, 16, 128, 3>",
 }
 
 

@@ -6,7 +6,6 @@ import copy
 import importlib
 import io
 import pickle
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -120,26 +119,6 @@ def test_sizes_of_zero_are_taken() -> None:
     assert tma.flash_attn_func(q[:, :0], q, q).shape == (2, 0, 2, 16)
 
 
-def test_types_are_taken_or_refused_by_name() -> None:
-    for dtype in (torch.float16, torch.bfloat16):
-        x = draw(16, 16, dtype=dtype)
-        assert torch.ops.tmaasync.matmul(x, x).dtype == dtype
-    whole = torch.ones(16, 16, dtype=torch.int8)
-    assert (torch.ops.tmaasync.matmul(whole, whole) == 16).all()
-    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.bool):
-        x = torch.ones(16, 16).to(dtype)
-        name = str(dtype).removeprefix("torch.")
-        with pytest.raises(ArrayTypeError, match=f"a holds {name}"):
-            torch.ops.tmaasync.matmul(x, x)
-        heads = x[None, :, None]
-        with pytest.raises(ArrayTypeError, match=f"q holds {name}"):
-            torch.ops.tmaasync.attention(heads, heads, heads)
-        with pytest.raises(ArgumentError, match=f"query.dtype is torch.{name}"):
-            tma.scaled_dot_product_attention(heads, heads, heads)
-    for dtype in ("float32", torch.float32):
-        assert tma.matmul(draw(8, 8), draw(8, 8), dtype=dtype).dtype == torch.float32
-
-
 def test_a_lazily_negated_output_is_refused_with_a_remedy() -> None:
     out, x = torch._neg_view(torch.zeros(16, 16, dtype=HALF)), draw(16, 16)
     calls: tuple[Callable[[], Any], ...] = (
@@ -228,68 +207,6 @@ class Product(torch.nn.Module):  # type: ignore[misc]
         return tma.matmul(x, x.mT)
 
 
-def test_gradients_accumulate_graphs_are_kept_or_freed_and_hooks_run() -> None:
-    q, seen = draw(1, 8, 2, 16).requires_grad_(), []
-    calls: tuple[Callable[[], Any], ...] = (
-        lambda: torch.ops.tmaasync.attention(q, q, q),
-        lambda: torch.ops.tmaasync.matmul(q[0, :, 0], q[0, :, 1].mT),
-    )
-    for call in calls:
-        out = call().float().sum()
-        (once,) = torch.autograd.grad(out, q, retain_graph=True)
-        q.grad = None
-        out.backward(retain_graph=True)
-        out.backward()
-        near(q.grad, 2 * once, 1e-3)
-        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
-            out.backward()
-        handle = q.register_hook(lambda grad: seen.append(grad.shape))
-        call().sum().backward()
-        handle.remove()
-        assert seen.pop() == q.shape
-
-
-def test_changes_of_saved_tensors_are_noticed_and_outputs_are_new() -> None:
-    a, b = draw(8, 16).requires_grad_(), draw(16, 8)
-    q = draw(1, 8, 1, 16)
-    calls: tuple[tuple[Callable[[], Any], Any], ...] = (
-        (lambda: torch.ops.tmaasync.matmul(a, b), b),
-        (lambda: torch.ops.tmaasync.attention(a[None, :, None], q, q), q),
-        (
-            lambda: tma.scaled_dot_product_attention(
-                a[None, None], q.transpose(1, 2), q.transpose(1, 2)
-            ),
-            q,
-        ),
-    )
-    for call, changed in calls:
-        out = call()
-        assert out._base is None or out._base.data_ptr() not in (a.data_ptr(), b.data_ptr())
-        with torch.no_grad():
-            changed.add_(1)
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            out.sum().backward()
-    out = torch.ops.tmaasync.matmul(a, b)
-    out.mul_(2).sum().backward()  # a plain matmul does not read its output
-    near(a.grad, 2 * b.double().sum(1).expand(8, 16))
-
-
-def test_threads_have_their_own_gradients() -> None:
-    a, b = draw(8, 16), draw(16, 8)
-    found: list[Any] = []
-
-    def run() -> None:
-        found.append(gradients(torch.ops.tmaasync.matmul, a, b)[0])
-
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert len(found) == 4
-    assert all(one.shape == a.shape and one.isfinite().all() for one in found)
-
-
 @pytest.mark.parametrize("name", ["grouped_matmul", "attention"])
 def test_several_gradients_at_once_are_refused_in_one_way(name: str) -> None:
     x = draw(8, 1, 16).requires_grad_()
@@ -320,20 +237,6 @@ def test_several_gradients_at_once_are_refused_in_one_way(name: str) -> None:
 
 
 # --- drop-ins -----------------------------------------------------------------------------------
-
-
-def test_sdpa_takes_its_arguments_by_position_and_by_name() -> None:
-    q, k, v = draw(2, 4, 9, 16), draw(2, 2, 12, 16), draw(2, 2, 12, 16)
-    wanted = SDPA(*(one.double() for one in (q, k, v)), is_causal=True, scale=0.3, enable_gqa=True)
-
-    near(tma.scaled_dot_product_attention(q, k, v, None, 0.0, True, 0.3, True), wanted)
-    named: dict[str, Any] = {"attn_mask": None, "dropout_p": 0.0, "scale": 0.3}
-    near(
-        tma.scaled_dot_product_attention(
-            value=v, key=k, query=q, is_causal=True, enable_gqa=True, **named
-        ),
-        wanted,
-    )
 
 
 def test_flash_attn_functions_take_their_arguments_by_position_and_by_name() -> None:
