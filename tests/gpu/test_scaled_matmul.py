@@ -123,19 +123,6 @@ def test_the_tensors_of_torchs_scaled_mm_give_the_same() -> None:
     assert ((ours.double() - theirs.double()).norm() / theirs.double().norm()).item() < 5e-3
 
 
-def test_the_same_inputs_give_the_same_bits() -> None:
-    a, b = draw(1777, 1040, "e4m3", 0), draw(1555, 1040, "e4m3", 3)
-    scale_a = scales_of(1777, 9, 1, transposed=True)
-    scale_b = scales_of(13, 9, 2, transposed=True)
-    first = ops.scaled_matmul(a, b.T, scale_a, scale_b.T).clone()
-
-    outs = [ops.scaled_matmul(a, b.T, scale_a, scale_b.T) for _ in range(50)]
-
-    assert len({out.data_ptr() for out in outs}) == 50
-    for again in outs:
-        assert torch.equal(again, first)
-
-
 def test_a_matmul_goes_to_torchs_stream_and_into_a_graph() -> None:
     a, b = draw(300, 512, "e4m3", 0), draw(256, 512, "e4m3", 3)
     scale_a = scales_of(300, 4, 1, transposed=True)
