@@ -27,8 +27,9 @@ __device__ __forceinline__ void write_lse(
 }
 
 // Store the staged tile of a consumer. Called by one thread.
+template <typename Output>
 __device__ __forceinline__ void store_staged(
-    const OTile& o, const typename OTile::Shared& staged, const Tile& tile, int consumer
+    const Output& o, const typename OTile::Shared& staged, const Tile& tile, int consumer
 ) {
     store_rows(o, staged, tile.entry, tile.head, tile.position + consumer * kConsumerPositions);
     commit_group();

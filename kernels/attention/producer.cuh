@@ -44,8 +44,8 @@ struct Producer {
 };
 
 // Load all tiles; take a tile of the schedule while the previous tile is loaded.
-template <typename Scheduler>
-__device__ void load_tiles(Producer& producer, Scheduler schedule) {
+template <typename Loader, typename Scheduler>
+__device__ void load_tiles(Loader& producer, Scheduler schedule) {
     while (!schedule.done()) {
         const Tile tile = schedule.tile();
         schedule.step();

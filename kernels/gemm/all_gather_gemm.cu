@@ -14,6 +14,7 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
+#include "../arrival_ring.cuh"
 #include "../gather_round.cuh"
 #include "consumer.cuh"
 #include "producer.cuh"
@@ -28,32 +29,12 @@ static_assert(kUnitColumns % kBlockK == 0, "a K block belongs to one unit");
 // Columns of a tile's rows for whose arrival the producer waits at once.
 constexpr int kWaitColumns = 4 * kUnitColumns;
 
-// Tokens from the warp that waits for signals to the thread that loads: the rows of a tile have
-// arrived, in kWaitColumns columns. The warp is up to kTokens tokens ahead.
-struct ArrivalRing {
-    static constexpr int kTokens = 4;
-    using State = PipelineState<kTokens>;
-
-    SharedMemBarrier full[kTokens], empty[kTokens];
-
-    __device__ void init() {
-        for (int i = 0; i < kTokens; ++i) {
-            full[i].init(32);
-            empty[i].init(1);
-        }
-    }
-
-    // Wait until the rows of the next token have arrived; called by the producer.
-    __device__ void take(State& next) {
-        full[next.index].wait(next.phase);
-        empty[next.index].arrive();
-        next.step();
-    }
-};
+// A token: the rows of a tile have arrived, in kWaitColumns columns.
+using Arrivals = ArrivalRing<32>;
 
 struct GatherMemory : SharedMemory {
     PushRing push;
-    ArrivalRing arrivals;
+    Arrivals arrivals;
 
     __device__ void init() {
         push.init();
@@ -102,21 +83,20 @@ struct OwnRows {
 // warp.
 template <typename Schedule>
 __device__ void pass_tokens(
-    ArrivalRing& ring,
+    Arrivals& ring,
     const GatherRound& round,
     const Schedule& schedule,
     const OwnRows& own_rows,
     int k
 ) {
-    auto next = ArrivalRing::State::for_producer();
+    auto next = Arrivals::State::for_producer();
     for (const auto tile : schedule) {
         if (own_rows.has_tile(tile.m)) continue;
         const int m = own_rows.m, first = min(tile.m, last_row(m)), end = min(tile.m + kBlockM, m);
         for (int column = 0; column < k; column += kWaitColumns) {
-            ring.empty[next.index].wait(next.phase);
-            round.wait_for_rows(first, end, column, column + kWaitColumns);
-            ring.full[next.index].arrive();
-            next.step();
+            ring.pass(next, [&] {
+                round.wait_for_rows(first, end, column, column + kWaitColumns);
+            });
         }
     }
 }
@@ -146,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) all_gather_gemm
     const auto produce = [&] {
         const auto round = round_of(0);
         const ATile& arrived = gathered[round.epoch % 2];
-        auto next = ArrivalRing::State::for_consumer();
+        auto next = Arrivals::State::for_consumer();
         const auto part_of = [&](const OutputTile& tile, int at_k) {
             if (own_rows.has_tile(tile.m)) return PartOfA{own, tile.m - own_rows.start};
             if (at_k % kWaitColumns == 0) shared.arrivals.take(next);

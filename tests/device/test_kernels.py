@@ -15,6 +15,8 @@ from tmaasync._elements import element
 from tmaasync._source.compile import nvrtc_version
 from tmaasync._tile.window import window_of
 from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, CopyPipeline, copy_kernel
+from tmaasync.ops._flash.config import Variant
+from tmaasync.ops._flash.ring import RingSizes, ring_config, ring_kernel, ring_tiles
 from tmaasync.ops._gemm.all_gather import (
     PUSH_ROWS,
     AllGatherTileConfig,
@@ -252,6 +254,27 @@ def test_all_gather_gemm_compiles_and_fits(config: TileConfig) -> None:
     assert entry.shared_bytes is not None
     assert entry.shared_bytes <= 232448
     assert own.stages >= 3
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("head_dim", "causal"), [(128, True), (64, True), (256, False)], ids=str)
+def test_ring_attention_compiles_and_fits(head_dim: int, causal: bool) -> None:
+    """The warps that push and wait have the producer's 32 or 40 registers, and spill."""
+    sizes = RingSizes(2, 1, 4096, 32, 8, head_dim, 2 if causal else 1)
+    variant = Variant(has_right=causal, has_lse=True)
+    config = ring_config(sizes, variant, 132, 232448)
+    q, k = (_arrays.view(np.zeros((1, 64, heads, head_dim), np.float16)) for heads in (32, 8))
+    tiles = ring_tiles([q], [k, k], [q], [k, k], config)
+    kernel = ring_kernel(tiles, variant, config)
+
+    program = kernel.compile()
+
+    entry = program.entries[kernel.name]
+    assert program.warnings == program.remarks == ()
+    assert entry.spill_bytes <= 160
+    assert entry.shared_bytes is not None
+    assert entry.shared_bytes <= 232448
+    assert config.stages >= 2
 
 
 @pytest.mark.sampled(1)

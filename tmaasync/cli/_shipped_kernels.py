@@ -124,6 +124,11 @@ def _attention_backward() -> None:
     ops.attention_backward(q, q, k, v, q, np.empty((1, 16, 512), np.float32), causal=True)
 
 
+def _ring_attention(causal: bool, head_dim: int) -> None:
+    q, k, v = ([np.empty((1, 512, heads, head_dim), _BF16)] for heads in (16, 2, 2))
+    ops.ring_attention(q, k, v, causal=causal)
+
+
 def _ragged() -> None:
     padded, packed = np.empty((2, 300, 16, 128), _BF16), np.empty((512, 16, 128), _BF16)
     ops.ragged_store(padded, cu_seqlens=_OFFSETS, out=packed)
@@ -185,6 +190,10 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
             lambda: _matmul_all_reduce(600),
         ),
         "reduce_ranks.cu": (_reduce_ranks,),
+        "ring_attention.cu": (
+            lambda: _ring_attention(True, 128),
+            lambda: _ring_attention(False, 64),
+        ),
         "ragged.cu": (_ragged,),
         "gemm.cu": (
             lambda: _matmul(4096, 4096, 4096),

@@ -217,10 +217,10 @@ class Shards(NamedTuple):
         if not self.rows[rank]:
             return whole
         address = whole.address + self.starts[rank] * whole.strides_bytes[0]
-        return _pinned(whole, address, shape=(self.rows[rank], self.columns))
+        return pinned(whole, address, shape=(self.rows[rank], self.columns))
 
 
-def _pinned(whole: ArrayView, address: int, **layout: Any) -> ArrayView:
+def pinned(whole: ArrayView, address: int, **layout: Any) -> ArrayView:
     """Return a view of a part of an array, which cannot move while the view exists."""
     return whole._replace(address=address, lease=whole.owner, **layout)
 
@@ -260,7 +260,7 @@ class Workspace:
         self.rounds = self._each(like, (1,), "int64", is_zero=True)
         buffers = self._each(like, (halves, half_bytes), "uint8") if half_bytes else []
         self.halves = [
-            [_pinned(view, view.address + half * half_bytes) for half in range(halves)]
+            [pinned(view, view.address + half * half_bytes) for half in range(halves)]
             for view in buffers
         ]
         self.calls = CallCache()
@@ -314,7 +314,7 @@ class Workspace:
         """Return a part of a half of a rank's buffer as a matrix with padded rows."""
         buffer = self.halves[rank][half]
         padded = Layout(shape, (0, 0), held, buffer.device).padded()
-        return _pinned(
+        return pinned(
             buffer,
             buffer.address + offset_bytes,
             shape=shape,

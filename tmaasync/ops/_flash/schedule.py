@@ -84,14 +84,24 @@ def lpt_schedule(
     The number of a span is its tile of heads, times the spans per head, plus its index in the head.
     Without multicast a cluster is a CTA, and a span its tile.
     """
-    costs = _blocks_seen(sizes, scores, config) + coefficients().tile_blocks
-    longest_first = np.argsort(-costs, kind="stable")
+    costs = blocks_seen(sizes, scores, config)
     heads = sizes.batch * sizes.heads // config.heads_per_tile
+    return longest_first(costs, heads, heads_per_section(sizes, config), clusters)
+
+
+def longest_first(
+    blocks: npt.NDArray[np.int64], heads: int, section: int, clusters: int
+) -> npt.NDArray[np.int32]:
+    """Return the LPT schedule of spans that visit these numbers of blocks, the same in each head.
+
+    ``heads`` counts tiles of heads, ``section`` how many of them have keys that stay in L2.
+    """
+    costs = blocks + coefficients().tile_blocks
+    order = np.argsort(-costs, kind="stable").tolist()
     free = [(0, cluster) for cluster in range(clusters)]
     spans: list[list[int]] = [[] for _ in range(clusters)]
-    section = _heads_per_section(sizes, config)
     for first in range(0, heads, section):
-        for position in longest_first.tolist():
+        for position in order:
             cost = int(costs[position])
             for head in range(first, min(first + section, heads)):
                 busy, cluster = free[0]
@@ -106,7 +116,7 @@ def section(longest: Sizes, config: TileConfig) -> tuple[int, int]:
     ``longest`` has the queries and keys of the longest sequence.
     """
     heads = longest.heads // config.heads_per_tile
-    at_once = min(heads, _heads_per_section(longest, config))
+    at_once = min(heads, heads_per_section(longest, config))
     while heads % at_once:
         at_once -= 1
     tiles_per_kv_head = longest.heads_per_kv_head // config.heads_per_tile
@@ -114,13 +124,13 @@ def section(longest: Sizes, config: TileConfig) -> tuple[int, int]:
     return max(longest.keys, coefficients().section_bytes // key_bytes), at_once
 
 
-def _heads_per_section(sizes: Sizes, config: TileConfig) -> int:
+def heads_per_section(sizes: Sizes, config: TileConfig) -> int:
     head_bytes = 2 * max(1, sizes.keys) * sizes.head_dim * sizes.element_bytes
     key_heads = max(1, coefficients().section_bytes // head_bytes)
     return key_heads * (sizes.heads_per_kv_head // config.heads_per_tile)
 
 
-def _blocks_seen(sizes: Sizes, scores: Scores, config: TileConfig) -> npt.NDArray[np.int64]:
+def blocks_seen(sizes: Sizes, scores: Scores, config: TileConfig) -> npt.NDArray[np.int64]:
     """Return the number of blocks of keys that each span of a head visits."""
     shift = 0 if scores.is_top_left else sizes.keys - sizes.queries
     first = np.arange(0, sizes.queries, config.span_positions) + shift

@@ -1,0 +1,98 @@
+"""Ring attention of several GPUs: on all, and with ranks that share one.
+
+timeout 600 python -m pytest -m gpu -p no:benchmark tests/gpu/test_ring_attention.py
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu.test_ops_of_ranks import bit_equal_repeats, captured, host, on_each, poisoned, settle
+from ring_cases import check, drawn, shards
+
+from tmaasync import ops
+
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+
+cupy: Any = pytest.importorskip("cupy")
+
+pytestmark = pytest.mark.timeout(200)
+
+Arrays = list[Any]
+
+
+@pytest.fixture(params=[2, 3, 4, 8])
+def ranks(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def streams(devices: list[int]) -> Arrays:
+    own = []
+    for device in devices:
+        with cupy.cuda.Device(device):
+            own.append(cupy.cuda.Stream(non_blocking=True))
+    return own
+
+
+def on_ranks(devices: list[int], whole: Arrays, *, causal: bool) -> list[Arrays]:
+    return [on_each(devices, shards(one, len(devices), causal=causal)) for one in whole]
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_calls_of_different_shapes_follow_each_other(
+    devices: list[int], streams: Arrays, head_dim: int
+) -> None:
+    rng, ranks, calls = np.random.default_rng(head_dim), len(devices), []
+    for call in range(8):
+        causal, batch, kv_heads = bool(call % 2), int(rng.integers(1, 3)), int(rng.integers(1, 3))
+        length = 2 * int(rng.integers(1, 1200 // ranks))
+        whole = drawn(rng, batch, ranks * length, 4 * kv_heads, kv_heads, head_dim, np.float16)
+        out = poisoned(devices, [(batch, length, 4 * kv_heads, head_dim)] * ranks)
+        calls.append((on_ranks(devices, whole, causal=causal), whole, out, causal))
+    settle(devices)
+    sums = [
+        ops.ring_attention(*given, causal=causal, return_lse=True, out=out, streams=streams)[1]
+        for given, _, out, causal in calls
+    ]
+    settle(devices)
+
+    for (_, whole, out, causal), lse in zip(calls, sums, strict=True):
+        found = [list(map(host, arrays)) for arrays in (out, lse)]
+        check(found[0], whole, causal=causal, lse=found[1])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_repeats_write_the_same_bits(devices: list[int], streams: Arrays, causal: bool) -> None:
+    ranks, length = len(devices), 1024
+    whole = drawn(np.random.default_rng(7), 1, ranks * length, 4, 2, 128, np.float16)
+    given = on_ranks(devices, whole, causal=causal)
+    call = functools.partial(ops.ring_attention, *given, causal=causal, streams=streams)
+    bit_equal_repeats(call, 200, devices, streams, [(1, length, 4, 128)] * ranks)
+
+
+def test_graphs_repeat_calls_on_new_contents(devices: list[int], streams: Arrays) -> None:
+    """A graph for each rank, replayed next to calls without a graph."""
+    rng, ranks, length = np.random.default_rng(8), len(devices), 500
+    *given, out = (poisoned(devices, [(1, length, heads, 128)] * ranks) for heads in (4, 2, 2, 4))
+    settle(devices)
+    call = functools.partial(ops.ring_attention, *given, causal=True, out=out, streams=streams)
+    call()  # allocates
+    settle(devices)
+    replay = captured(call, devices, streams)
+    for turn in range(5):
+        whole = drawn(rng, 1, ranks * length, 4, 2, 128, np.float16)
+        for arrays, new in zip(given, whole, strict=True):
+            for own, share in zip(arrays, shards(new, ranks, causal=True), strict=True):
+                with own.device:
+                    own[...] = cupy.asarray(share)
+        settle(devices)
+        if turn == 2:
+            call()
+        replay()
+        settle(devices)
+        check(list(map(host, out)), whole, causal=True)

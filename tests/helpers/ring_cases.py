@@ -1,0 +1,59 @@
+"""Attention over the positions of several ranks: what each rank holds, and what float64 says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def shards(whole: Any, ranks: int, *, causal: bool, axis: int = 1) -> list[Any]:
+    """Return each rank's positions: with a causal mask chunks r and 2 P - 1 - r (zigzag)."""
+    if not causal:
+        return [np.ascontiguousarray(one) for one in np.split(whole, ranks, axis)]
+    chunks = np.split(whole, 2 * ranks, axis)
+    return [np.concatenate([chunks[r], chunks[2 * ranks - 1 - r]], axis) for r in range(ranks)]
+
+
+def reference(q: Any, k: Any, v: Any, *, causal: bool, scale: float | None = None) -> Any:
+    """Return output and log-sum-exp of whole sequences, in float64."""
+    group = q.shape[2] // k.shape[2]
+    q, k, v = (one.astype(np.float64).swapaxes(1, 2) for one in (q, k, v))
+    k, v = (np.repeat(one, group, 1) for one in (k, v))
+    scores = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        scores[..., ~np.tri(scores.shape[-1], dtype=bool)] = -np.inf
+    greatest = scores.max(-1, keepdims=True)
+    weights = np.exp(scores - greatest)
+    total = weights.sum(-1, keepdims=True)
+    return (weights / total @ v).swapaxes(1, 2), (greatest + np.log(total))[..., 0]
+
+
+def drawn(
+    rng: np.random.Generator,
+    batch: int,
+    positions: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: Any,
+) -> list[Any]:
+    """Return q, k and v of whole sequences."""
+    return [
+        rng.standard_normal((batch, positions, each, head_dim), np.float32).astype(dtype)
+        for each in (heads, kv_heads, kv_heads)
+    ]
+
+
+def check(out: list[Any], whole: list[Any], *, causal: bool, lse: Any = None, **more: Any) -> None:
+    """Compare the outputs of all ranks, and their log-sum-exps, with float64."""
+    wanted, sums = reference(*whole, causal=causal, **more)
+    for found, own in zip(out, shards(wanted, len(out), causal=causal), strict=True):
+        assert found.shape == own.shape
+        # Outputs and probabilities are rounded to 8 bits.
+        assert (abs(found.astype(np.float64) - own) <= 2.0**-7 * (1 + abs(own))).all()
+    if lse is not None:
+        for found, own in zip(lse, shards(sums, len(out), causal=causal, axis=2), strict=True):
+            assert found.shape == own.shape
+            assert found.dtype == np.float32
+            assert abs(found - own).max() <= 2.0**-16 * max(1, abs(own).max())
