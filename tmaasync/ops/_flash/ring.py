@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +90,8 @@ class RingSizes(NamedTuple):
 class RingTileConfig(TileConfig):
     """A tile config of ring_attention.cu, whose CTAs also hold the ring that they push from."""
 
+    source: ClassVar[str] = "ring_attention.cu"
+
     @classmethod
     def of(cls, config: TileConfig) -> RingTileConfig:
         """Return the same tile config, with fewer keys in a block if the ring needs the room."""
@@ -106,8 +108,9 @@ class RingTileConfig(TileConfig):
 def ring_config(sizes: RingSizes, variant: Variant, sms: int, shared_bytes: int) -> RingTileConfig:
     """Return the tile config that the cost model of attention.cu chooses for one chunk."""
     chunks = sizes.of_chunk(sizes.keys)._replace(batch=sizes.chunks * sizes.batch)
-    chosen = RingTileConfig.of(choose_tile_config(chunks, sms, variant))
-    return RingTileConfig.of(overridden(chosen.within(shared_bytes)))
+    chosen = RingTileConfig.of(choose_tile_config(chunks, sms, variant)).within(shared_bytes)
+    config: RingTileConfig = overridden(RingTileConfig.of(chosen))
+    return config
 
 
 def ring_spans(sizes: RingSizes, config: TileConfig) -> int:
@@ -178,7 +181,7 @@ def ring_kernel(tiles: RingTiles, variant: Variant, config: TileConfig) -> Kerne
     of = (tiles.first_q, tiles.buffered_k, tiles.buffered_v, tiles.first_o, tiles.k)
     constants = {**config.constants, **variant.constants, "PUSH_STAGES": _PUSH_STAGES}
     types = dict(zip(names, cuda_types(of), strict=True))
-    return shipped_kernel("ring_attention.cu", types, constants)
+    return shipped_kernel(config.source, types, constants, "ring_attention")
 
 
 class RingArguments(NamedTuple):
