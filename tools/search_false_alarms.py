@@ -200,7 +200,7 @@ def block_scaled(packs: int, block: int, dtype: str, factor: str) -> None:
 
 
 def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield operations on the chip with tensor memory: matmuls and attention."""
+    """Yield operations on the chip with tensor memory: matmuls, a convolution, attention."""
     q, k = drawn(2, 300, 4, 64), drawn(2, 400, 2, 64)
     a, b, c = drawn(300, 136), drawn(136, 264), drawn(300, 264)
     calls: dict[str, Callable[[], Any]] = {
@@ -214,6 +214,7 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
         ),
         "attention with softcap": lambda: ops.attention(q[:, :9], k, k, softcap=5.0),
         "integers": lambda: ops.matmul(np.ones((150, 96), np.int8), np.ones((96, 72), np.int8)),
+        "conv2d": lambda: ops.conv2d(drawn(3, 12, 12, 32), drawn(72, 3, 3, 32), padding=1),
         "split-K": lambda: ops.matmul(drawn(200, 2048), drawn(2048, 136)),
         "groups": lambda: ops.grouped_matmul(
             drawn(500, 136), drawn(4, 136, 72), np.array([60, 60, 90, 400], np.int32)

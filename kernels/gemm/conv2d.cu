@@ -21,6 +21,7 @@
 
 #include "consumer.cuh"
 #include "epilogue_ops.cuh"
+#include "filter_chunks.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;
@@ -30,27 +31,11 @@ using Loop =
 
 extern "C" __device__ const int conv2d_shared_bytes = sizeof(SharedMemory);
 
-constexpr int kChunkChannels = ATile::kChannels;
-constexpr int kChunksPerStage = kBlockK / kChunkChannels;
-
 static_assert(!SIDE_BY_SIDE, "the CTAs of a cluster share the filters, which they multicast");
 static_assert(SPLIT_K == 1 && !STORES_PARTIALS, "a CTA has all of K");
 static_assert(ATile::side(0) == kBlockM && ATile::kPixels == kBlockM, "a box has all pixels");
-static_assert(BTile::side(0) == BLOCK_N && BTile::box_side(3) == kChunkChannels, "see above");
+static_assert(BTile::side(0) == BLOCK_N && ATile::kChannels == kChunkChannels, "see above");
 static_assert(BTile::boxes(0) == CLUSTER, "a box has the filters that a CTA loads for all");
-
-// The coordinates of a chunk of the filters at the column's channel and tap. Positions before and
-// after a folded row of taps, and after the last tap, are fill.
-__device__ Coordinates<4> filters_at(const typename ATile::Column& column, int n) {
-    const i32 s = static_cast<i32>(column.tap[0]), r = static_cast<i32>(column.tap[1]);
-    if constexpr (FOLDED) {
-        constexpr i32 kOutside = 1 << 24;
-        const bool is_tap = column.channel() < kChunkChannels;
-        return {is_tap ? s * kChunkChannels - FILTER_OFFSET : kOutside, 0, r, n};
-    } else {
-        return {column.channel(), s, r, n};
-    }
-}
 
 // Load this CTA's share of a chunk of the filters.
 __device__ void load_filters(

@@ -30,12 +30,13 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_tensor_mem
     int batches
 ) {
     multiply_in_tensor_memory(
-        dynamic_shared<SharedMemory>(), a, b, c, MatrixTiles(m, n, k, batches),
+        dynamic_shared<SharedMemory>(), MatrixTiles(m, n, k, batches),
         [&](const auto& stage, const OutputTile& tile, int block) {
             load_operands(stage, a, b, tile, block);
         },
         [&](auto& output, auto& accumulators, const OutputTile& tile, int) {
             output.store(accumulators, c, tile);
-        }
+        },
+        a, b, c
     );
 }

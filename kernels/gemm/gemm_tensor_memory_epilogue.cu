@@ -31,13 +31,8 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_tensor_mem
     int k,
     int batches
 ) {
-    const auto biased = [&](float value, int row, int column) {
-        const int at = kBiasSide == BiasSide::kColumns ? column : row;
-        const int count = kBiasSide == BiasSide::kColumns ? n : m;
-        return value + (at < count ? static_cast<float>(bias[at]) : 0.0f);
-    };
     multiply_in_tensor_memory(
-        dynamic_shared<SharedMemory>(), a, b, c, MatrixTiles(m, n, k, batches),
+        dynamic_shared<SharedMemory>(), MatrixTiles(m, n, k, batches),
         [&](const auto& stage, const OutputTile& tile, int block) {
             load_operands(stage, a, b, tile, block);
         },
@@ -45,7 +40,8 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_tensor_mem
             const float scale = IS_SCALED ? whole_scale(alpha, scale_a, scale_b) : 1.0f;
             const auto finish = [&](float value, float source, int row, int column) {
                 if constexpr (IS_SCALED) value *= scale;
-                if constexpr (kBiasSide != BiasSide::kNone) value = biased(value, row, column);
+                if constexpr (kBiasSide == BiasSide::kColumns) value += bias_at(bias, column, n);
+                if constexpr (kBiasSide == BiasSide::kRows) value += bias_at(bias, row, m);
                 if constexpr (HAS_ADDEND) value += beta * source;
                 return activated<static_cast<Activation>(ACTIVATION)>(value);
             };
@@ -56,6 +52,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_tensor_mem
                     return finish(value, 0, row, column);
                 });
             }
-        }
+        },
+        a, b, c, addend
     );
 }

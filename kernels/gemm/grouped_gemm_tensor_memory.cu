@@ -51,13 +51,14 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) grouped_gemm_te
 ) {
     const GroupTiles tiles{{ends, count, total_rows}, n, count_tiles(k, kK), broken_group};
     multiply_in_tensor_memory(
-        dynamic_shared<SharedMemory>(), a, b, c, tiles,
+        dynamic_shared<SharedMemory>(), tiles,
         [&](const auto& stage, const GroupTile& tile, int block) {
             const OutputTile rows{tile.rows.start + tile.m, tile.n, tile.group};
             load_operands(stage, a, b, rows, block);
         },
         [&](auto& output, auto& accumulators, const GroupTile& tile, int) {
             output.store(accumulators, c, tile);
-        }
+        },
+        a, b, c
     );
 }

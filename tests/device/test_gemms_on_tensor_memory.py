@@ -8,6 +8,7 @@ from tmaasync._source.compile import compile_source
 from tmaasync.cli._shipped_kernels import kernels_of
 
 SOURCES = (
+    "conv2d_tensor_memory.cu",
     "gemm_tensor_memory.cu",
     "gemm_tensor_memory_epilogue.cu",
     "grouped_gemm_tensor_memory.cu",

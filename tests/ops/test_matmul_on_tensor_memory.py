@@ -1,4 +1,4 @@
-"""ops.matmul and ops.grouped_matmul on emulated chips with tensor memory, with races searched."""
+"""Matmuls, grouped matmuls and convolutions on chips with tensor memory, with races searched."""
 
 from __future__ import annotations
 
@@ -139,3 +139,36 @@ def test_random_groups(seed: int) -> None:
     for start, end, matrix in zip([0, *ends], ends, b, strict=False):
         check(out[start:end], a[start:end], matrix)
     assert np.isnan(out[ends[-1] :]).all()
+
+
+def convolved(images: Any, filters: Any, stride: int, padding: int) -> Any:
+    sides = (padding, padding)
+    padded = np.pad(images.astype(np.float64), ((0, 0), sides, sides, (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, filters.shape[1:3], axis=(1, 2))
+    return np.einsum(
+        "npqcrs,krsc->npqk", windows[:, ::stride, ::stride], filters.astype(np.float64)
+    )
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(6))
+def test_random_convolutions(seed: int) -> None:
+    """Of one CTA and of pairs, with boxes of 16, 32 and 64 channels, folded ones included."""
+    rng = np.random.default_rng(seed)
+    channels, size = int(rng.choice([8, 24, 32, 64, 96])), 2 * int(rng.integers(3, 8))
+    taps, stride, padding = int(rng.integers(1, 4)), int(rng.integers(1, 3)), int(rng.integers(2))
+    count, filter_count = int(rng.integers(1, 4)), int(rng.choice([5, 16, 72, 300]))
+    dtype = (np.float16, ml_dtypes.bfloat16)[seed % 2]
+    images, filters = (
+        rng.integers(-3, 4, shape).astype(dtype)
+        for shape in ((count, size, size, channels), (filter_count, taps, taps, channels))
+    )
+    bias = rng.integers(-9, 10, filter_count).astype(np.float32)
+    exact = np.maximum(convolved(images, filters, stride, padding) + bias, 0)
+    out = np.full((*exact.shape[:3], -(-filter_count // 8) * 8), np.nan, np.float32)
+    options: dict[str, Any] = {"stride": stride, "padding": padding, "activation": "relu"}
+
+    ops.conv2d(images, filters, bias=bias, out=out[..., :filter_count], **options)
+
+    assert np.array_equal(out[..., :filter_count], exact)
+    assert np.isnan(out[..., filter_count:]).all()

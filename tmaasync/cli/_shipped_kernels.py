@@ -90,8 +90,9 @@ def _block_scaled_matmul(packs: int, block: int, factor: Any) -> None:
     ops.scaled_matmul(a, b.T, scale_a, scale_b.T, a_dtype=dtype, b_dtype=dtype)
 
 
-def _conv2d() -> None:
-    ops.conv2d(np.empty((8, 28, 28, 128), _BF16), np.empty((128, 3, 3, 128), _BF16), padding=1)
+def _conv2d(channels: int = 128) -> None:
+    images, filters = (8, 28, 28, channels), (128, 3, 3, channels)
+    ops.conv2d(np.empty(images, _BF16), np.empty(filters, _BF16), padding=1)
 
 
 def _attention(queries: int, keys: int, head_dim: int, dtype: Any = _BF16) -> None:
@@ -227,6 +228,10 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
             lambda: _on_b200(lambda: _block_scaled_matmul(2, 16, _FP8)),
         ),
         "conv2d.cu": (_conv2d,),
+        "conv2d_tensor_memory.cu": (
+            lambda: _on_b200(_conv2d),
+            lambda: _on_b200(lambda: _conv2d(8)),
+        ),
         "attention.cu": _ATTENTION,
         "attention_tensor_memory.cu": (
             lambda: _on_b200(lambda: _attention(4096, 4096, 128)),

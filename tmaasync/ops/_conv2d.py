@@ -16,10 +16,17 @@ from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, contiguous_copy, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._extents import check_extents
-from tmaasync.ops._gemm.config import Occupancy, PersistentWork
-from tmaasync.ops._gemm.conv2d_forms import FoldedConvolution, can_fold, ranked_conv2d_forms
+from tmaasync.ops._gemm.config import Occupancy, PersistentWork, TileConfig
+from tmaasync.ops._gemm.conv2d_forms import (
+    Conv2dForm,
+    FoldedConvolution,
+    can_fold,
+    ranked_conv2d_forms,
+)
 from tmaasync.ops._gemm.conv2d_tiles import Conv2dArguments, conv2d_kernel, conv2d_tiles
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
+from tmaasync.ops._gemm.legal_tiles import Problem
+from tmaasync.ops._gemm.tensor_memory import runs_on_tensor_memory, tensor_memory_config
 from tmaasync.ops._gemm.tiles import prepared_persistent
 from tmaasync.ops._layouts import (
     Layout,
@@ -345,6 +352,16 @@ class Conv2d(Operation):
             return None
         return self._launch, pointers
 
+    def _config_for(
+        self, form: Conv2dForm, images: ArrayView, m: int, k: int, occupancy: Occupancy
+    ) -> TileConfig:
+        name = images.element.name
+        if not runs_on_tensor_memory(self.backend, name):
+            return self.fitted(form.config)
+        depth = math.prod(self._window.taps) * images.shape[3]
+        problem = Problem(m, k, depth, 1, name, name, "nt", m_major=False, on_lines=True)
+        return tensor_memory_config(problem, occupancy)
+
     def _prepare(self, views: Views, out: ArrayView) -> Launch:
         images, filters, bias = views
         m, k = out.shape
@@ -358,7 +375,7 @@ class Conv2d(Operation):
             epilogue_depth=self._epilogue.depth,
             activation=self._epilogue.activation.name.lower(),
         )
-        config = self.fitted(form.config)
+        config = self._config_for(form, images, m, k, occupancy)
         window, offset = self._window, None
         if form.fold > 1:
             images, filters, window, offset = FoldedConvolution.of(

@@ -94,7 +94,9 @@ struct TMATensorTileIm2col {
     }
 
     // Load chunk `chunk` of a tile from a column of the matrix. The barrier must expect kBoxBytes,
-    // or kBytes for all chunks of the tile.
+    // or kBytes for all chunks of the tile. With kCtas = 2 (sm_100a, sm_103a) the barrier at this
+    // offset in the even CTA of a pair counts the bytes of both.
+    template <int kCtas = 1>
     __device__ __forceinline__ void async_copy_column(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -105,7 +107,7 @@ struct TMATensorTileIm2col {
         static_assert(Matrix::boxes(0) == 1, "one box has all pixels of the tile");
         check_address("shared", box_address(shared, 0), kAlignment);
         check_index("chunk", chunk, kBoxes);
-        load_box(shared, barrier, column, chunk, policy);
+        load_box<kCtas>(shared, barrier, column, chunk, policy);
     }
 
     // Load the tile that starts at {k, m}. The barrier must expect kBytes.
@@ -186,12 +188,14 @@ private:
         return offsets;
     }
 
+    template <int kCtas = 1>
     __device__ __forceinline__ void load_box(
         Shared& shared, SharedMemBarrier& barrier, const Column& column, int box, CachePolicy policy
     ) const {
-        tma::load_im2col<kMapRank>(
-            box_address(shared, box), map, column.at, offsets(column).pixels, barrier.address(),
-            policy
+        u32 counted = barrier.address();
+        if constexpr (kCtas == 2) counted = ptx::even_cta_of_pair(counted);
+        tma::load_im2col<kMapRank, kCtas>(
+            box_address(shared, box), map, column.at, offsets(column).pixels, counted, policy
         );
     }
 

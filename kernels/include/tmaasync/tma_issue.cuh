@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_multicast(
     );
 }
 
-template <int kRank>
+template <int kRank, int kCtaGroup = 1>
 __device__ __forceinline__ void load_im2col(
     u32 shared,
     const TensorMap& map,
@@ -62,7 +62,7 @@ __device__ __forceinline__ void load_im2col(
 ) {
     if (instrument::is_draining()) return;
     instrument::trace_load(shared, barrier);
-    ptx::cp_async_bulk_tensor_load_im2col<kRank>(
+    ptx::cp_async_bulk_tensor_load_im2col<kRank, kCtaGroup>(
         shared, &map, at, offsets, barrier, static_cast<u64>(policy)
     );
 }

@@ -11,6 +11,7 @@ from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
 from tmaasync.ops._gemm.config import BLOCK_K_BYTES, TileConfig
 from tmaasync.ops._gemm.epilogue import Epilogue
+from tmaasync.ops._gemm.tensor_memory import TensorMemoryConfig
 from tmaasync.ops._gemm.tiles import output_tile
 from tmaasync.ops._operation import shipped_kernel
 from tmaasync.tile import (
@@ -64,12 +65,13 @@ def conv2d_tiles(
         swizzle=swizzle,
         box_shape=(config.block_m, channels_per_box),
     )
+    side, parts = config.b_tile
     taps = create_tma_tile(
         filters,
-        (config.block_n, 1, 1, BLOCK_K_BYTES // 2),
+        (side, 1, 1, BLOCK_K_BYTES // 2),
         swizzle=swizzle,
-        # One box per CTA of a cluster, which multicasts it.
-        box_shape=(config.block_n // config.cluster, 1, 1, channels_per_box),
+        # One box per CTA that multicasts it.
+        box_shape=(side // parts, 1, 1, channels_per_box),
     )
     return Conv2dTiles(patches, taps, output_tile(out, config))
 
@@ -85,7 +87,12 @@ def conv2d_kernel(
 
     With a ``filter_offset`` the pixels are folded: see `FoldedConvolution`.
     """
-    named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
+    patches, *others = types
+    named = dict(zip(("BTile", "CTile", "Bias"), (*others, bias), strict=True))
     folding = {"FOLDED": filter_offset is not None, "FILTER_OFFSET": filter_offset or 0}
     constants = {**config.constants, **epilogue.constants, **folding}
-    return shipped_kernel("conv2d.cu", {**named, "Bias": bias}, constants)
+    if isinstance(config, TensorMemoryConfig):
+        images = {"Images": patches, "ATile": "Images::Matrix"}
+        constants |= {"A_IS_K_MAJOR": True, "B_IS_K_MAJOR": True}
+        return shipped_kernel("conv2d_tensor_memory.cu", images | named, constants)
+    return shipped_kernel("conv2d.cu", {"ATile": patches, **named}, constants)

@@ -65,8 +65,8 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(
 
 // Global to shared through an im2col map of rank 3 to 5: from the pixel at these coordinates on,
 // moved by `offsets` (one per spatial dimension, innermost first), `channels_per_pixel` by
-// `pixels_per_column` elements. All of them are credited to the barrier.
-template <int kRank>
+// `pixels_per_column` elements. All of them are credited to the barrier; kCtaGroup as above.
+template <int kRank, int kCtaGroup = 1>
 __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
     u32 shared,
     const TensorMap* map,
@@ -79,25 +79,29 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
     const i32* c = at.values;
     if constexpr (kRank == 3) {
         asm volatile(
-            "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.L2:"
-            ":cache_hint [%0], [%1, {%2, %3, %4}], [%5], {%6}, %7;" ::"r"(shared),
-            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "h"(offsets[0]), "l"(policy)
+            "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes%8."
+            "L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], {%6}, %7;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "h"(offsets[0]), "l"(policy),
+            "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     } else if constexpr (kRank == 4) {
         asm volatile(
-            "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.L2:"
-            ":cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8}, %9;" ::"r"(shared),
+            "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes%10."
+            "L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8}, %9;" ::"r"(shared),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(barrier), "h"(offsets[0]),
-            "h"(offsets[1]), "l"(policy)
+            "h"(offsets[1]), "l"(policy), "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     } else {
         asm volatile(
-            "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.L2:"
-            ":cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10}, %11;" ::"r"(shared),
+            "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes%12."
+            "L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10}, %11;" ::"r"(
+                shared
+            ),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
-            "h"(offsets[0]), "h"(offsets[1]), "h"(offsets[2]), "l"(policy)
+            "h"(offsets[0]), "h"(offsets[1]), "h"(offsets[2]), "l"(policy),
+            "C"(name_of_group<kCtaGroup>())
             : "memory"
         );
     }

@@ -24,7 +24,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(
     tmaasync_emulate::tensor_load(shared, box_of(map, at), barrier, kCtaGroup);
 }
 
-template <int kRank>
+template <int kRank, int kCtaGroup = 1>
 __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
     u32 shared,
     const TensorMap* map,
@@ -34,9 +34,11 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
     u64 policy
 ) {
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
+    if constexpr (kCtaGroup == 2) tmaasync_emulate::need_tensor_copies();
     (void)policy;
     tmaasync_emulate::tensor_load(
-        shared, {map, kRank, at.values, offsets, tmaasync_emulate::BoxMode::kIm2col}, barrier
+        shared, {map, kRank, at.values, offsets, tmaasync_emulate::BoxMode::kIm2col}, barrier,
+        kCtaGroup
     );
 }
 
