@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROJECT_PAGES = [ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CONTRIBUTING", "RELEASING")]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+COMPILED = [one for one in EXAMPLES if one.stem != "tensor_parallel_mlp"]  # it needs torchrun
 
 # tools/plot_results.py, which is imported with matplotlib alone, has the same.
 DRAWN_WITH_THE_SITE = ("speed", "matmul")
@@ -232,7 +233,7 @@ def test_the_cuda_of_a_document_compiles(path: Path) -> None:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("path", named(EXAMPLES))
+@pytest.mark.parametrize("path", named(COMPILED))
 def test_an_example_compiles(
     path: Path, up_to_the_launch: Callable[[Callable[[], object]], None]
 ) -> None:

@@ -82,6 +82,16 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
     for rank, target in enumerate(targets):
         refuse_overlap(f"out[{rank}]", target, {f"arrays[{rank}]": views[rank]})
     rows, full = [as_rows(view) for view in views], [as_rows(view) for view in targets]
+    done = gather_rows(ranks, rows, full)
+    if out is not None:
+        _REPEATED.remember((arrays, out), *done, [view.framework for view in views])
+    return outputs
+
+
+def gather_rows(
+    ranks: Ranks, rows: Sequence[ArrayView], full: Sequence[ArrayView]
+) -> tuple[Workspace, RankedLaunches, list[list[int]]]:
+    """Launch; return the memory that ranks share, the launches and their addresses."""
     shards = Shards(
         tuple(view.shape[0] for view in rows), full[0].shape[1], full[0].element.itemsize
     )
@@ -93,10 +103,7 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
     with workspace.lock:
         launches, addresses = operation.prepared(rows, full)
         launches.run(addresses, ranks.streams)
-    if out is not None:
-        frameworks = [view.framework for view in views]
-        _REPEATED.remember((arrays, out), workspace, launches, addresses, frameworks)
-    return outputs
+    return workspace, launches, addresses
 
 
 # --- checks -----------------------------------------------------------------------------------

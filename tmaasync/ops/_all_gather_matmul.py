@@ -28,6 +28,7 @@ from tmaasync.ops._ranked_matmul import (
     unfit_outputs,
 )
 from tmaasync.ops._ranks import (
+    RankedAddresses,
     RankedLaunches,
     Ranks,
     RepeatedCalls,
@@ -97,8 +98,26 @@ def all_gather_matmul(
     if k == 0:
         fill_with_zeros(targets, ranks)
         return outputs
+    done = gather_and_multiply(ranks, left, right, targets, is_new=out is None)
+    if out is not None and done is not None:
+        _REPEATED.remember((a, b, out), *done, [view.framework for view in left])
+    return outputs
+
+
+def gather_and_multiply(
+    ranks: Ranks,
+    left: Sequence[ArrayView],
+    right: Sequence[ArrayView],
+    targets: Sequence[ArrayView],
+    *,
+    is_new: bool,
+) -> tuple[Workspace, RankedLaunches, RankedAddresses] | None:
+    """Launch; return the launches, unless a repeated call needs more than them.
+
+    ``is_new``: the padding of the targets' rows may be written.
+    """
+    total, k = sum(view.shape[0] for view in left), left[0].shape[1]
     shards = Shards(tuple(view.shape[0] for view in left), k, left[0].element.itemsize)
-    is_new = out is None
     layouts = [
         *map(Layout.of, (*left, *right)),
         *(Layout.of(view)._replace(owns_padding=is_new) for view in targets),
@@ -108,19 +127,12 @@ def all_gather_matmul(
     workspace = Workspace.of(
         ranks, left, shards.max_units, gathered_bytes, halves=1 if in_turn else 2
     )
-    make = workspace.calls.operation
-    if in_turn:
-        done = make(GatherThenMatmul, *layouts, workspace=workspace, shards=shards).run(
-            left, right, targets
-        )
-    else:
-        done = make(AllGatherMatmul, *layouts, workspace=workspace, shards=shards).run(
-            left, right, targets
-        )
-    if not is_new and done is not None:
-        frameworks = [view.framework for view in left]
-        _REPEATED.remember((a, b, out), workspace, *done, frameworks)
-    return outputs
+    kind: Any = GatherThenMatmul if in_turn else AllGatherMatmul
+    operation: GatherThenMatmul | AllGatherMatmul = workspace.calls.operation(
+        kind, *layouts, workspace=workspace, shards=shards
+    )
+    done = operation.run(left, right, targets)
+    return None if done is None else (workspace, *done)
 
 
 # --- checks -----------------------------------------------------------------------------------

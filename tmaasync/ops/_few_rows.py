@@ -12,7 +12,7 @@ overlapped, on two H200s (benchmarks/bench_few_rows.py, 2026-11-29; more GPUs we
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tmaasync._arrays import ArrayView
@@ -25,12 +25,12 @@ from tmaasync.ops._layouts import Layout, Operand, padded_row_bytes
 from tmaasync.ops._matmul import Matmul
 from tmaasync.ops._operation import LaunchSequence
 from tmaasync.ops._ranked_matmul import unstorable
-from tmaasync.ops._ranks import RankedLaunches, Ranks, Shards, Workspace
+from tmaasync.ops._ranks import RankedAddresses, RankedLaunches, Ranks, Shards, Workspace
 from tmaasync.ops._reduce_ranks import ReduceRanks, resident_ctas
 
 _Views = Sequence[ArrayView]
-_Done = tuple[Workspace, RankedLaunches, list[Any]]
-_Bound = Sequence[tuple[Launch, Sequence[int]]]  # of each rank
+_Done = tuple[Workspace, RankedLaunches, RankedAddresses]
+_Bound = Mapping[int, tuple[Launch, Sequence[int]]]  # by rank
 
 
 def runs_in_turn(rows: int, few: int, ranks: Ranks, layouts: Sequence[Layout]) -> bool:
@@ -61,22 +61,25 @@ class _Matmul(Matmul):
 
 
 class _Matmuls:
-    """The GEMMs of all ranks, for operands and outputs of given layouts."""
+    """The GEMMs of this process's ranks, for operands and outputs of given layouts."""
 
-    def __init__(self, *of: Sequence[Layout]) -> None:
-        self._each = [_Matmul(*layouts) for layouts in zip(*of, strict=True)]
+    def __init__(self, ranks: Ranks, *of: Sequence[Layout]) -> None:
+        self._each = {rank: _Matmul(*(layouts[rank] for layouts in of)) for rank in ranks.local}
 
     def run(self, *of: _Views, streams: Sequence[Any]) -> None:
-        for one, *own, stream in zip(self._each, *of, streams, strict=True):
-            one.run(*own, stream)
+        for rank, one in self._each.items():
+            a, b, out = (views[rank] for views in of)
+            one.run(a, b, out, streams[rank])
 
     def bound(self, *of: _Views) -> _Bound | None:
         """Return the launches; None before the first run."""
-        if not all(one.is_bindable for one in self._each):
+        if not all(one.is_bindable for one in self._each.values()):
             return None
-        each = zip(self._each, *of, strict=True)
-        found = [one.bind([view.address for view in own]) for one, *own in each]
-        return [one for one in found if one is not None]
+        found = {
+            rank: one.bind([views[rank].address for views in of])
+            for rank, one in self._each.items()
+        }
+        return {rank: bound for rank, bound in found.items() if bound is not None}
 
 
 class MatmulThenReduce:
@@ -94,7 +97,8 @@ class MatmulThenReduce:
         ArgumentError.raise_for(unstorable(outs))
         self._ranks, self._outs = ranks, [out.in_stored_rows() or out for out in outs]
         self._shape, self._element = (left[0].shape[0], right[0].shape[1]), outs[0].element
-        self._matmuls = _Matmuls(left, right, [_buffered(out, self._shape) for out in outs])
+        parts = [_buffered(out, self._shape) for out in outs]
+        self._matmuls = _Matmuls(ranks, left, right, parts)
         self._reduce = ReduceRanks(
             shards=Shards(rows, self._shape[1], self._element.itemsize),
             resident=resident_ctas(ranks, outs),
@@ -117,7 +121,7 @@ class MatmulThenReduce:
                 self._matmuls.run(left, right, parts, streams=streams)
                 reduces.run(added, streams)
                 return None
-            done = _in_turn(multiplies, list(zip(reduces.launches, added, strict=True)))
+            done = _in_turn(multiplies, _with_addresses(reduces, added))
             done.launches.run(done.addresses, streams)
         return workspace, *done
 
@@ -136,11 +140,13 @@ class GatherThenMatmul:
         self._workspace, self._left, self._element = workspace, left, left[0].element
         self._shape = shards.total_rows, shards.columns
         self._gather = AllGather(workspace=workspace, shards=shards)
-        self._matmuls = _Matmuls([_buffered(out, self._shape) for out in left], right, outs)
+        self._matmuls = _Matmuls(
+            workspace.ranks, [_buffered(out, self._shape) for out in left], right, outs
+        )
 
     def run(
         self, left: _Views, right: _Views, targets: _Views
-    ) -> tuple[RankedLaunches, list[Any]] | None:
+    ) -> tuple[RankedLaunches, RankedAddresses] | None:
         """Launch; return the launches, after the first call."""
         workspace, streams = self._workspace, self._workspace.ranks.streams
         rows = [(a.in_rows() or a).over(view) for a, view in zip(self._left, left, strict=True)]
@@ -153,7 +159,7 @@ class GatherThenMatmul:
                 gathers.run(sent, streams)
                 self._matmuls.run(gathered, right, targets, streams=streams)
                 return None
-            done = _in_turn(list(zip(gathers.launches, sent, strict=True)), multiplies)
+            done = _in_turn(_with_addresses(gathers, sent), multiplies)
             done.launches.run(done.addresses, streams)
         return done
 
@@ -178,16 +184,22 @@ def _wait_for_producers(ranks: Ranks, *of: _Views) -> None:
         backend_of(own[0].device).wait_for_producers(own, stream)
 
 
+def _with_addresses(launches: RankedLaunches, addresses: Sequence[Sequence[int]]) -> _Bound:
+    return {rank: (launch, addresses[rank]) for rank, launch in launches.launches.items()}
+
+
 class _InTurn(NamedTuple):
     launches: RankedLaunches
-    addresses: list[Any]
+    addresses: RankedAddresses
 
 
 def _in_turn(first: _Bound, second: _Bound) -> _InTurn:
-    """Return the launches of all ranks, one after the other."""
-    launches = [
-        LaunchSequence((one, operator.itemgetter(0)), (two, operator.itemgetter(1)))
-        for (one, _), (two, _) in zip(first, second, strict=True)
-    ]
-    addresses = [(one, two) for (_, one), (_, two) in zip(first, second, strict=True)]
-    return _InTurn(RankedLaunches(tuple(launches)), addresses)
+    """Return the launches, one after the other."""
+    launches = {
+        rank: LaunchSequence(
+            (first[rank][0], operator.itemgetter(0)), (second[rank][0], operator.itemgetter(1))
+        )
+        for rank in first
+    }
+    addresses = {rank: (first[rank][1], second[rank][1]) for rank in first}
+    return _InTurn(RankedLaunches(launches), addresses)

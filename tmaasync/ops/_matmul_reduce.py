@@ -35,6 +35,7 @@ from tmaasync.ops._ranked_matmul import (
 )
 from tmaasync.ops._ranks import (
     MAX_RANKS,
+    RankedAddresses,
     RankedLaunches,
     Ranks,
     RepeatedCalls,
@@ -98,7 +99,7 @@ def matmul_reduce_scatter(
     ArgumentError.raise_for(_unscattered(targets, m))
     shapes = [(view.shape[0], n) for view in targets]
     ArgumentError.raise_for(unfit_outputs(ranks, targets, shapes, (left, right)))
-    done = _run(MatmulReduceScatter, ranks, left, right, targets, is_new=out is None)
+    done = multiply_and_reduce(MatmulReduceScatter, ranks, left, right, targets, is_new=out is None)
     if done is not None and out is not None:
         _REPEATED_SCATTERS.remember((a, b, out), *done, [view.framework for view in left])
     return outputs
@@ -146,14 +147,14 @@ def matmul_all_reduce(
     outputs = outputs_of(ranks, left, shapes, out)
     targets = views_of("out", outputs, len(left))
     ArgumentError.raise_for(unfit_outputs(ranks, targets, shapes, (left, right)))
-    done = _run(MatmulAllReduce, ranks, left, right, targets, is_new=out is None)
+    done = multiply_and_reduce(MatmulAllReduce, ranks, left, right, targets, is_new=out is None)
     if done is not None and out is not None:
         _REPEATED_REDUCES.remember((a, b, out), *done, [view.framework for view in left])
     return outputs
 
 
 _Views = Sequence[ArrayView]
-_Done = tuple[Workspace, RankedLaunches, list[Any]]
+_Done = tuple[Workspace, RankedLaunches, RankedAddresses]
 
 
 def _operands(
@@ -167,7 +168,7 @@ def _operands(
     return left, right, ranks
 
 
-def _run(
+def multiply_and_reduce(
     kind: type[MatmulReduceScatter],
     ranks: Ranks,
     left: _Views,

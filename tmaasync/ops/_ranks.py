@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView, is_contiguous
@@ -50,11 +50,51 @@ def views_of(name: str, arrays: Any, count: int | None = None) -> list[ArrayView
     raise ArgumentError.broken(name, given, rule, "Pass an array for each rank")
 
 
+class RankGroup(Protocol):
+    """The process group in which this process runs one rank."""
+
+    rank: int
+    kept: dict[Hashable, Any]
+    """What operations keep for their later calls, as long as the group exists."""
+
+    @property
+    def stream(self) -> Any:
+        """The current stream of this rank."""
+
+    def shared(self, shape: tuple[int, ...], kind: str) -> list[ArrayView]:
+        """Return a new array of zeros of every rank, as this process reaches it: collective."""
+
+    def ready(self) -> None:
+        """Wait, after the first call of a kind, until all ranks have prepared their launches."""
+
+
 class Ranks(NamedTuple):
-    """The device and the stream of each rank."""
+    """The device and the stream of each rank.
+
+    Attributes:
+        memories: The devices; in a process group this process's own, for each rank.
+        given: The streams; none in a process group, which knows the current one.
+        group: The process group whose rank this process runs; None where it runs all ranks. Then
+            the lists of views of an operation hold stand-ins for the other ranks' arrays.
+    """
 
     memories: tuple[ArrayMemory, ...]
-    streams: tuple[Any, ...]
+    given: tuple[Any, ...]
+    group: RankGroup | None = None
+
+    @property
+    def streams(self) -> tuple[Any, ...]:
+        return self.given if self.group is None else (self.group.stream,) * len(self)
+
+    @property
+    def local(self) -> Sequence[int]:
+        """The ranks that this process runs."""
+        return range(len(self)) if self.group is None else (self.group.rank,)
+
+    @property
+    def kept(self) -> dict[Hashable, Any]:
+        """What operations keep for these ranks, as long as their devices exist."""
+        return self.memories[0].kept if self.group is None else self.group.kept
 
     @classmethod
     def of(cls, name: str, views: Sequence[ArrayView], streams: Any) -> Ranks:
@@ -107,15 +147,15 @@ class Ranks(NamedTuple):
     @property
     def calls(self) -> CallCache:
         """The operations of these ranks, as long as their devices exist."""
-        kept, key = self.memories[0].kept, (CallCache, self)
-        found: CallCache | None = kept.get(key)
+        key = (CallCache, self)
+        found: CallCache | None = self.kept.get(key)
         if found is None:
-            found = kept[key] = CallCache()
+            found = self.kept[key] = CallCache()
         return found
 
     def sharing(self, rank: int) -> int:
-        """Return how many ranks share the device of a rank."""
-        return self.memories.count(self.memories[rank])
+        """Return how many ranks of this process share the device of a rank."""
+        return 1 if self.group else self.memories.count(self.memories[rank])
 
     def misplaced(self, name: str, views: Sequence[ArrayView], others: str) -> Iterator[Violation]:
         """Yield the arrays that are not on their rank's device."""
@@ -241,7 +281,7 @@ class Workspace:
     Attributes:
         ranks: Devices and streams.
         signals: The ranks' own signals, then ``slots`` signals for each rank's shard.
-        rounds: Per rank the round counter.
+        rounds: Per rank of this process the round counter.
         halves: Per rank two buffers of bytes, which rounds use in turn; or one, for kernels that
             reach it only after its rank has entered the round.
         calls: The operations that use this memory.
@@ -256,9 +296,9 @@ class Workspace:
         self.slots = slots
         self._keep: list[Any] = []
         count = len(ranks) * (1 + slots)
-        self.signals = Signals(self._each(like, (count,), "int32", is_zero=True))
+        self.signals = Signals(self._shared(like, (count,), "int32", is_zero=True))
         self.rounds = self._each(like, (1,), "int64", is_zero=True)
-        buffers = self._each(like, (halves, half_bytes), "uint8") if half_bytes else []
+        buffers = self._shared(like, (halves, half_bytes), "uint8") if half_bytes else []
         self.halves = [
             [pinned(view, view.address + half * half_bytes) for half in range(halves)]
             for view in buffers
@@ -284,6 +324,15 @@ class Workspace:
             found.append(own)
         return found
 
+    def _shared(
+        self, like: Sequence[ArrayView], shape: tuple[int, ...], kind: str, *, is_zero: bool = False
+    ) -> list[ArrayView]:
+        """Return an array of this shape of every rank, at the addresses of this process."""
+        group = self.ranks.group
+        if group is None:
+            return self._each(like, shape, kind, is_zero=is_zero)
+        return group.shared(shape, kind)
+
     def keep(self, memory: object) -> None:
         """Keep memory as long as the workspace."""
         self._keep.append(memory)
@@ -300,11 +349,10 @@ class Workspace:
     ) -> Workspace:
         """Return a workspace with at least this room; calls of similar sizes share it."""
         slots, half_bytes = _power_of_two(slots), half_bytes and _power_of_two(half_bytes)
-        kept = ranks.memories[0].kept
         key = (cls, ranks, slots, half_bytes, halves)
-        found: Workspace | None = kept.get(key)
+        found: Workspace | None = ranks.kept.get(key)
         if found is None:
-            found = kept[key] = cls(ranks, like, slots, half_bytes, halves)
+            found = ranks.kept[key] = cls(ranks, like, slots, half_bytes, halves)
         found.signals.check()
         return found
 
@@ -328,34 +376,42 @@ def _power_of_two(count: int) -> int:
     return 1 << max(8, (count - 1).bit_length())
 
 
-class RankedLaunches(NamedTuple):
-    """The prepared launches of all ranks; nothing is allocated or compiled after the first."""
+RankedAddresses = Sequence[Sequence[int]] | Mapping[int, Any]
+"""By rank."""
 
-    launches: tuple[Launch, ...]
+
+class RankedLaunches(NamedTuple):
+    """The launches of this process's ranks; nothing is allocated or compiled after the first."""
+
+    launches: Mapping[int, Launch]
 
     @classmethod
     def prepared(
         cls, workspace: Workspace, prepare: Callable[[int], tuple[Any, object]]
     ) -> RankedLaunches:
-        """Prepare the launch of every rank; ``prepare`` also returns the memory that it reads.
+        """Prepare the launches by rank; ``prepare`` also returns the memory that one reads.
 
         The workspace keeps that memory, because CUDA graphs may hold its addresses.
         """
-        both = [prepare(rank) for rank in range(len(workspace.ranks))]
-        for launch, memory in both:
+        both = {rank: prepare(rank) for rank in workspace.ranks.local}
+        for launch, memory in both.values():
             launch.release()
             workspace.keep(memory)
-        return cls(tuple(launch for launch, _ in both))
+        if workspace.ranks.group is not None:
+            workspace.ranks.group.ready()
+        return cls({rank: launch for rank, (launch, _) in both.items()})
 
-    def run(self, addresses: Iterable[Sequence[int]], streams: Sequence[Any]) -> None:
-        words = list(addresses)
-        for launch, own, stream in zip(self.launches, words, streams, strict=True):
-            launch.launch_at(own, stream if isinstance(stream, int) else 0)
+    def run(self, addresses: RankedAddresses, streams: Sequence[Any]) -> None:
+        """Launch with the addresses and streams of each rank."""
+        for rank, launch in self.launches.items():
+            stream = streams[rank]
+            launch.launch_at(addresses[rank], stream if isinstance(stream, int) else 0)
 
-    def bind(self, addresses: Iterable[Sequence[int]], streams: Sequence[int]) -> list[BoundCall]:
+    def bind(self, addresses: RankedAddresses, streams: Sequence[int]) -> list[BoundCall]:
         """Return calls that launch with these addresses on these streams of GPUs."""
-        each = zip(self.launches, addresses, streams, strict=True)
-        return [launch.bind(own, stream) for launch, own, stream in each]
+        return [
+            launch.bind(addresses[rank], streams[rank]) for rank, launch in self.launches.items()
+        ]
 
 
 # --- repeated calls ---------------------------------------------------------------------------
@@ -411,7 +467,7 @@ class RepeatedCalls:
         lists: Sequence[Any],
         workspace: Workspace,
         launches: RankedLaunches,
-        addresses: Sequence[Sequence[int]],
+        addresses: RankedAddresses,
         frameworks: Iterable[str],
     ) -> None:
         key = self._key(lists)

@@ -81,7 +81,7 @@ def reduce_scatter(arrays: Sequence[Any], *, out: Any = None, streams: Any = Non
         return outputs
     rows, owned = ([as_rows(view) for view in each] for each in (views, targets))
     shards = tuple(view.shape[0] for view in owned)
-    done = _run(ranks, rows, owned, shards, all_reduce=False)
+    done = reduce_rows(ranks, rows, owned, shards, all_reduce=False)
     if out is not None:
         _REPEATED_SCATTERS.remember((arrays, out), *done, [view.framework for view in views])
     return outputs
@@ -127,7 +127,7 @@ def all_reduce(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
         for each in (views, targets)
     )
     shards = tuple(even_shards(rows[0].shape[0], len(ranks)))
-    done = _run(ranks, rows, full, shards, all_reduce=True)
+    done = reduce_rows(ranks, rows, full, shards, all_reduce=True)
     if out is not None:
         _REPEATED_REDUCES.remember((arrays, out), *done, [view.framework for view in views])
     return outputs
@@ -232,7 +232,7 @@ def _flat(views: _Views) -> Iterator[Violation]:
 # --- the operation ----------------------------------------------------------------------------
 
 
-def _run(
+def reduce_rows(
     ranks: Ranks, rows: _Views, targets: _Views, shards: tuple[int, ...], *, all_reduce: bool
 ) -> tuple[Workspace, RankedLaunches, list[list[int]]]:
     """Launch; return the memory that ranks share, the launches and their addresses."""

@@ -21,6 +21,12 @@ from tmaasync.torch._flash_attn_packed import (
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
 )
+from tmaasync.torch._group_collectives import all_gather, all_reduce, reduce_scatter
+from tmaasync.torch._group_matmuls import (
+    all_gather_matmul,
+    matmul_all_reduce,
+    matmul_reduce_scatter,
+)
 from tmaasync.torch._grouped_matmul import grouped_matmul, k_grouped_matmul
 from tmaasync.torch._matmul import matmul
 from tmaasync.torch._scaled_matmul import scaled_matmul
@@ -29,6 +35,9 @@ from tmaasync.torch._symmetric import symmetric_buffers, symmetric_tiles
 from tmaasync.torch._transformers import register_with_transformers
 
 __all__ = [
+    "all_gather",
+    "all_gather_matmul",
+    "all_reduce",
     "attention",
     "conv2d",
     "copy",
@@ -42,9 +51,12 @@ __all__ = [
     "grouped_matmul",
     "k_grouped_matmul",
     "matmul",
+    "matmul_all_reduce",
+    "matmul_reduce_scatter",
     "ragged_load",
     "ragged_store",
     "reduce_add",
+    "reduce_scatter",
     "register_with_transformers",
     "scaled_dot_product_attention",
     "scaled_matmul",

@@ -59,8 +59,13 @@ def symmetric_buffers(tensor: Any, *, group: Any = None) -> list[Any]:
     Raises:
         ArgumentError: As `symmetric_tiles`.
     """
-    group = _group(group)
+    group = process_group(group)
     _agree(tensor, group)
+    return buffers_of(tensor, group)
+
+
+def buffers_of(tensor: Any, group: Any) -> list[Any]:
+    """Return the tensors of all ranks of a group, or of its name, without comparing them."""
     # A private module that torch imports on demand.
     from torch.distributed import _symmetric_memory  # noqa: PLC0415
 
@@ -88,7 +93,8 @@ class _Facts(NamedTuple):
     violations: tuple[Violation, ...]
 
 
-def _group(group: Any) -> Any:
+def process_group(group: Any) -> Any:
+    """Return the group that a caller names; by default all processes."""
     if not dist.is_available() or not dist.is_initialized():
         raise ArgumentError.broken(
             "group",

@@ -1,0 +1,323 @@
+"""One of the processes of a group that calls the operators of `tmaasync.torch` with ``group=``.
+
+    python torch_ranks.py RANK RANKS STORE DEVICE CASE...
+
+DEVICE is ``cpu``, for gloo and the emulator, or ``cuda``, for NCCL and a GPU each. It prints
+"right" at its end. The cases are the functions below that begin with ``check_``.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tmaasync import ArgumentError
+from tmaasync import torch as operators
+
+SECONDS = 240
+BF16 = torch.bfloat16
+UNEVEN = ((40, 0, 72, 9), (33, 100, 1, 5))
+
+
+class Ranks:
+    """This process's rank, the device of its tensors, and the tensors of all ranks."""
+
+    def __init__(self, rank: int, count: int, device: Any) -> None:
+        self.rank, self.count, self.device = rank, count, device
+        self.generator = torch.Generator().manual_seed(count)  # equal on all ranks
+
+    def draw(self, *shapes: Sequence[int], dtype: Any = BF16) -> list[Any]:
+        """Return a tensor of each rank, equal on all ranks."""
+        return [
+            (torch.randn(*shape, generator=self.generator) / 4).to(dtype).to(self.device)
+            for shape in shapes
+        ]
+
+
+def is_close(found: Any, wanted: Any, scale: float = 1.0) -> bool:
+    """Compare with float64; ``scale`` is the size of what a rank rounds before the sum."""
+    error = (found.double() - wanted).abs()
+    return found.shape == wanted.shape and bool((error <= 2**-7 * (wanted.abs() + scale)).all())
+
+
+def oracle(kind: str, a: list[Any], b: list[Any]) -> list[Any]:
+    """Return the outputs of all ranks in float64; a gradient can flow back through them."""
+    if kind == "all_gather_matmul":
+        return [torch.cat(a) @ one for one in b]
+    total = sum(x @ y for x, y in zip(a, b, strict=True))
+    return [total] * len(a)
+
+
+def check_forward_and_backward(ranks: Ranks) -> None:
+    for dtype, k, n, rows in [
+        (BF16, 64, 96, None),
+        (torch.float16, 40, 24, UNEVEN[0][: ranks.count]),
+        (BF16, 52, 20, UNEVEN[1][: ranks.count]),
+        (BF16, 128, 64, [200] * ranks.count),
+    ]:
+        counts = list(rows) if rows is not None else [24] * ranks.count
+        gathered(ranks, dtype, k, n, counts, rows)
+        scattered(ranks, dtype, k, n, counts, rows)
+        reduced(ranks, dtype, k, n, sum(counts))
+
+
+def leaves(*lists: list[Any]) -> list[list[Any]]:
+    """Return float64 copies that collect gradients."""
+    return [[one.detach().double().requires_grad_() for one in each] for each in lists]
+
+
+def gathered(ranks: Ranks, dtype: Any, k: int, n: int, counts: list[int], rows: Any) -> None:
+    a = ranks.draw(*((count, k) for count in counts), dtype=dtype)
+    weights = ranks.draw(*((n + 8 * rank, k) for rank in range(ranks.count)), dtype=dtype)
+    grads = ranks.draw(*((sum(counts), one.shape[0]) for one in weights), dtype=dtype)
+    x, w = a[ranks.rank].clone().requires_grad_(), weights[ranks.rank].clone().requires_grad_()
+    out = operators.all_gather_matmul(x, w.T, rows=rows)
+    out.backward(grads[ranks.rank])
+
+    xs, ws = leaves(a, weights)
+    wanted = oracle("all_gather_matmul", xs, [one.T for one in ws])
+    loss = sum((one * grad.double()).sum() for one, grad in zip(wanted, grads, strict=True))
+    loss.backward()
+    assert out.is_contiguous()
+    assert is_close(out, wanted[ranks.rank])
+    assert is_close(x.grad, xs[ranks.rank].grad, 2.0)
+    assert is_close(w.grad, ws[ranks.rank].grad, 2.0)
+
+
+def scattered(ranks: Ranks, dtype: Any, k: int, n: int, counts: list[int], rows: Any) -> None:
+    total = sum(counts)
+    a = ranks.draw(*((total, k + 8 * rank) for rank in range(ranks.count)), dtype=dtype)
+    weights = ranks.draw(*((n, one.shape[1]) for one in a), dtype=dtype)
+    grads = ranks.draw(*((count, n) for count in counts), dtype=dtype)
+    x, w = a[ranks.rank].clone().requires_grad_(), weights[ranks.rank].clone().requires_grad_()
+    out = operators.matmul_reduce_scatter(x, w.T, rows=rows)
+    out.backward(grads[ranks.rank])
+
+    xs, ws = leaves(a, weights)
+    wanted = oracle("sum", xs, [one.T for one in ws])[0]
+    (wanted * torch.cat(grads).double()).sum().backward()
+    start = sum(counts[: ranks.rank])
+    assert out.is_contiguous()
+    assert is_close(out, wanted[start : start + counts[ranks.rank]], 4.0)
+    assert is_close(x.grad, xs[ranks.rank].grad)
+    assert is_close(w.grad, ws[ranks.rank].grad, 2.0)
+
+
+def reduced(ranks: Ranks, dtype: Any, k: int, n: int, m: int) -> None:
+    a = ranks.draw(*((m, k + 8 * rank) for rank in range(ranks.count)), dtype=dtype)
+    weights = ranks.draw(*((n, one.shape[1]) for one in a), dtype=dtype)
+    (grad,) = ranks.draw((m, n), dtype=dtype)
+    x, w = a[ranks.rank].clone().requires_grad_(), weights[ranks.rank].clone().requires_grad_()
+    out = operators.matmul_all_reduce(x, w.T)
+    out.backward(grad)
+
+    xs, ws = leaves(a, weights)
+    wanted = oracle("sum", xs, [one.T for one in ws])[0]
+    wanted.backward(grad.double())
+    assert is_close(out, wanted, 4.0)
+    assert is_close(x.grad, xs[ranks.rank].grad)
+    assert is_close(w.grad, ws[ranks.rank].grad, 2.0)
+
+
+def check_collectives(ranks: Ranks) -> None:
+    for dtype, inner, counts in [
+        (BF16, (64,), [24] * ranks.count),
+        (torch.float32, (3, 5), list(UNEVEN[0][: ranks.count])),
+    ]:
+        total, mine = sum(counts), ranks.rank
+        start, end = sum(counts[:mine]), sum(counts[: mine + 1])
+        parts = ranks.draw(*((count, *inner) for count in counts), dtype=dtype)
+        part = parts[mine].clone().requires_grad_()
+        whole = operators.all_gather(part, rows=counts)
+        assert torch.equal(whole, torch.cat(parts))
+        grads = ranks.draw(*[(total, *inner)] * ranks.count, dtype=dtype)
+        whole.backward(grads[mine])
+        summed = sum(one.double() for one in grads)
+        assert is_close(part.grad, summed[start:end], 0.0)
+
+        term = grads[mine].clone().requires_grad_()
+        scattered = operators.reduce_scatter(term, rows=counts)
+        scattered.backward(parts[mine])
+        assert is_close(scattered, summed[start:end], 0.0)
+        assert torch.equal(term.grad, torch.cat(parts))
+        term.grad = None
+        reduced = operators.all_reduce(term)
+        reduced.backward(grads[0])
+        assert is_close(reduced, summed, 0.0)
+        assert torch.equal(term.grad, grads[0])
+
+
+def check_compiled(ranks: Ranks) -> None:
+    x = ranks.draw(*[(32, 64)] * ranks.count)[ranks.rank].requires_grad_()
+    up, down = (ranks.draw(*[(64, 64)] * ranks.count)[ranks.rank].requires_grad_() for _ in "ud")
+
+    def layer(x: Any, up: Any, down: Any) -> Any:
+        hidden = torch.relu(operators.all_gather_matmul(x, up.T, group=dist.group.WORLD))
+        return operators.matmul_reduce_scatter(hidden, down.T)
+
+    found = []
+    for call in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        out = call(x, up, down)
+        out.float().square().sum().backward()
+        found.append([out.detach(), x.grad, up.grad, down.grad])
+        x.grad = up.grad = down.grad = None
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+def check_subgroups(ranks: Ranks) -> None:
+    """Groups of all ranks but the last, and of the last, work next to the group of all."""
+    members = [list(range(ranks.count - 1)), [ranks.count - 1]]
+    groups = [dist.new_group(one) for one in members]
+    mine = int(ranks.rank == ranks.count - 1)
+    a = ranks.draw(*[(16, 32)] * ranks.count)
+    (b,) = ranks.draw((32, 8))
+    found = operators.all_gather_matmul(a[ranks.rank], b, group=groups[mine])
+    whole = operators.all_gather_matmul(a[ranks.rank], b)
+    assert is_close(found, torch.cat([a[one] for one in members[mine]]).double() @ b.double())
+    assert is_close(whole, torch.cat(a).double() @ b.double())
+
+
+def check_refusals(ranks: Ranks) -> None:
+    a, b = ranks.draw((16, 32), (32, 8))
+    wrong = b[:16] if ranks.rank == 0 else b
+    refuses(lambda: operators.matmul_reduce_scatter(a, wrong), "a has 32 columns, so b has as many")
+    short = a[: 8 * (ranks.rank + 1)]
+    refuses(lambda: operators.matmul_all_reduce(short, b), "different calls|of shape")
+    refuses(lambda: operators.all_gather_matmul(a, b, rows=[1]), "rows is a list of 1")
+    refuses(lambda: operators.all_gather(a.int()), "it holds bfloat16, float16 or float32")
+    refuses(lambda: operators.all_gather_matmul(a, b, group=3), "it must be a process group")
+    assert operators.matmul_all_reduce(a, b).shape == (16, 8)  # the group is as good as new
+
+
+def refuses(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        call()
+
+
+def check_graphs(ranks: Ranks) -> None:
+    """A CUDA graph of both matmuls, replayed with other values."""
+    a = ranks.draw(*[(64, 128)] * ranks.count)
+    b = ranks.draw(*[(128, 64)] * ranks.count)
+    x, w = a[ranks.rank].clone(), b[ranks.rank]
+
+    def layer() -> Any:
+        hidden = operators.all_gather_matmul(x, w)
+        return operators.matmul_all_reduce(hidden, w.T), operators.all_gather(x)
+
+    layer()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out, whole = layer()
+    for _ in range(3):
+        x.copy_(ranks.draw(*[(64, 128)] * ranks.count)[ranks.rank])
+        graph.replay()
+        eager = layer()
+        assert torch.equal(out, eager[0])
+        assert torch.equal(whole, eager[1])
+
+
+def check_many_calls(ranks: Ranks) -> None:
+    """Calls of different shapes follow each other without a wait of the host, on two streams."""
+    calls, streams = [], [torch.cuda.current_stream(), torch.cuda.Stream()]
+    shapes = [(64, 256, 128), (700, 512, 256), (130, 128, 1024), (1, 64, 64)]
+    operands = []
+    for m, k, n in shapes:
+        a = ranks.draw(*[(m, k)] * ranks.count)
+        b = ranks.draw(*[(k, n)] * ranks.count)
+        c = ranks.draw(*[(m * ranks.count, k)] * ranks.count)
+        operands.append((a, b, c))
+    torch.cuda.synchronize()
+    for number in range(120):
+        a, b, c = operands[number % len(shapes)]
+        mine = a[ranks.rank], b[ranks.rank], c[ranks.rank]
+        with torch.cuda.stream(streams[number // 7 % 2]):
+            gathered = operators.all_gather_matmul(mine[0], mine[1])
+            scattered = operators.matmul_reduce_scatter(mine[2], mine[1])
+            reduced = operators.matmul_all_reduce(mine[2], mine[1])
+            calls.append((number % len(shapes), gathered, scattered, reduced))
+    torch.cuda.synchronize()
+    for number, gathered, scattered, reduced in calls:
+        a, b, c = operands[number]
+        own = ranks.rank * len(a[0])
+        total = sum(x.double() @ y.double() for x, y in zip(c, b, strict=True))
+        assert is_close(gathered, torch.cat(a).double() @ b[ranks.rank].double())
+        assert is_close(scattered, total[own : own + len(a[0])], 4.0)
+        assert is_close(reduced, total, 4.0)
+
+
+def main(rank: int, count: int, store: str, device: str, cases: list[str]) -> None:
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    torch.set_num_threads(1)
+    where = torch.device("cpu")
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+        where = torch.device("cuda", rank)
+    dist.init_process_group(
+        "nccl" if device == "cuda" else "gloo",
+        store=dist.FileStore(store, count),
+        rank=rank,
+        world_size=count,
+        device_id=where if device == "cuda" else None,
+    )
+    for case in cases:
+        torch.manual_seed(0)
+        globals()[f"check_{case}"](Ranks(rank, count, where))
+        sys.stdout.write(f"{case}\n")
+        sys.stdout.flush()
+    dist.barrier()
+    sys.stdout.write("right\n")
+    sys.stdout.flush()
+
+
+def run(count: int, device: str, folder: Path, *cases: str) -> None:
+    """Run cases in processes, and check that all of them say "right"."""
+    store = str(folder / "store")
+    commands = [
+        [sys.executable, __file__, str(rank), str(count), store, device, *cases]
+        for rank in range(count)
+    ]
+    for out, errors in ended(commands, device):
+        assert out.splitlines()[-1:] == ["right"], out + errors
+
+
+def run_example(count: int, device: str, folder: Path) -> None:
+    """Run the example under torchrun; every rank prints how the loss fell."""
+    example = Path(__file__).parents[2] / "examples" / "tensor_parallel_mlp.py"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--log-dir", str(folder)]
+    command = [*torchrun, "--standalone", f"--nproc-per-node={count}", str(example)]
+    ((out, errors),) = ended([command], device)
+    assert all(f"rank {rank} of {count}" in out for rank in range(count)), out + errors
+
+
+def ended(commands: list[list[str]], device: str) -> list[tuple[str, str]]:
+    """Run processes at once, and return what they print and their errors."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+    if device == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    started = [
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for command in commands
+    ]
+    try:
+        return [process.communicate(timeout=SECONDS + 20) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5:])
+    # Python's end aborted some runs of gloo, after all was compared.
+    os._exit(0)

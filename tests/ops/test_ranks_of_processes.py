@@ -1,0 +1,154 @@
+"""Operations whose ranks are launched one by one, as by the processes of a group.
+
+Each "process" has its own workspaces, knows the layouts of the other ranks' arrays alone, and
+reaches the shared memory of all ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import BF16, arrays_on, drawn, is_sum_of_matmuls, k_major_on, poisoned, world_of
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync.emulate.launch.world import World
+from tmaasync.kernel import backend_of
+from tmaasync.ops._all_gather import gather_rows
+from tmaasync.ops._all_gather_matmul import gather_and_multiply
+from tmaasync.ops._matmul_reduce import MatmulAllReduce, MatmulReduceScatter, multiply_and_reduce
+from tmaasync.ops._ranks import Ranks, even_shards
+from tmaasync.ops._reduce_ranks import reduce_rows
+
+
+class Processes:
+    """The groups of all ranks: the n-th shared array of each is the same."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.arrays: list[list[Any]] = []
+        self.of = [Process(self, rank) for rank in range(len(world))]
+
+    def ranks(self, rank: int, own: ArrayView) -> Ranks:
+        memory = backend_of(None).memory_of(own)
+        return Ranks((memory,) * len(self.world), (), self.of[rank])
+
+
+class Process:
+    stream = None  # the default one of each device
+
+    def __init__(self, processes: Processes, rank: int) -> None:
+        self.processes, self.rank = processes, rank
+        self.kept: dict[Hashable, Any] = {}
+        self.shared_arrays = self.prepared = 0
+
+    def shared(self, shape: tuple[int, ...], kind: str) -> list[ArrayView]:
+        arrays, number = self.processes.arrays, self.shared_arrays
+        self.shared_arrays += 1
+        if number == len(arrays):
+            arrays.append([device.array(np.zeros(shape, kind)) for device in self.processes.world])
+        assert [one.shape for one in arrays[number]] == [shape] * len(self.processes.world)
+        return [_arrays.view(one) for one in arrays[number]]
+
+    def ready(self) -> None:
+        self.prepared += 1
+
+
+def alone(rank: int, arrays: Sequence[Any]) -> list[ArrayView]:
+    """Return the views that a process has: its own array, and layouts of the others."""
+    own = _arrays.view(arrays[rank])
+    return [
+        own if one == rank else own._replace(shape=array.shape, strides_bytes=array.strides)
+        for one, array in enumerate(arrays)
+    ]
+
+
+def views(arrays: Sequence[Any]) -> list[ArrayView]:
+    return [_arrays.view(one) for one in arrays]
+
+
+def launch(processes: Processes, arrays: Sequence[Any], call: Callable[[int, Ranks], Any]) -> None:
+    """Launch each rank; the last one first, since no rank may depend on the host's order."""
+    for rank in reversed(range(len(arrays))):
+        call(rank, processes.ranks(rank, _arrays.view(arrays[rank])))
+
+
+def launch_matmul(
+    processes: Processes,
+    call: Callable[..., Any],
+    a: Sequence[Any],
+    b: Sequence[Any],
+    out: Sequence[Any],
+    *,
+    reaches_all: bool = False,
+) -> None:
+    def launch_rank(rank: int, ranks: Ranks) -> None:
+        outs = views(out) if reaches_all else alone(rank, out)
+        call(ranks, alone(rank, a), alone(rank, b), outs, is_new=False)
+
+    launch(processes, a, launch_rank)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("rows", [(20, 9, 0), (150, 129, 180)], ids=["in turn", "overlapped"])
+def test_matmuls(ranks: int, rows: tuple[int, ...]) -> None:
+    rng, counts = np.random.default_rng(ranks), rows[:ranks]
+    with world_of(ranks, seed=ranks) as world:
+        processes = Processes(world)
+        for _ in range(2):
+            x = [drawn(rng, count, 72) for count in counts]
+            w = [drawn(rng, 72, 24 + 8 * rank) for rank in range(ranks)]
+            a, b = arrays_on(world, x), k_major_on(world, w)
+            out = poisoned(world, [(sum(counts), one.shape[1]) for one in w], BF16)
+            launch_matmul(processes, gather_and_multiply, a, b, out)
+            left = [drawn(rng, sum(counts), 16 + 8 * rank) for rank in range(ranks)]
+            right = [drawn(rng, one.shape[1], 40) for one in left]
+            c, d = arrays_on(world, left), k_major_on(world, right)
+            scattered = poisoned(world, [(count, 40) for count in counts], BF16)
+            reduced = poisoned(world, [(sum(counts), 40)] * ranks, BF16)
+            scatter = functools.partial(multiply_and_reduce, MatmulReduceScatter)
+            launch_matmul(processes, scatter, c, d, scattered)
+            reduce = functools.partial(multiply_and_reduce, MatmulAllReduce)
+            launch_matmul(processes, reduce, c, d, reduced, reaches_all=True)
+            world.synchronize()
+            for found, own in zip(out, w, strict=True):
+                assert is_sum_of_matmuls(found, [np.concatenate(x)], [own])
+            assert is_sum_of_matmuls(np.concatenate(scattered), left, right)
+            assert is_sum_of_matmuls(reduced[0], left, right)
+            assert all(np.array_equal(one, reduced[0]) for one in reduced)
+        assert all(one.prepared == 3 for one in processes.of)  # launches are prepared once
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_collectives(ranks: int) -> None:
+    rng, counts = np.random.default_rng(ranks), (20, 9, 0)[:ranks]
+    total = sum(counts)
+    with world_of(ranks, seed=ranks) as world:
+        processes = Processes(world)
+        parts = [drawn(rng, count, 40) for count in counts]
+        a, full = arrays_on(world, parts), poisoned(world, [(total, 40)] * ranks, BF16)
+        launch(processes, a, lambda rank, of: gather_rows(of, alone(rank, a), views(full)))
+        terms = [rng.integers(-9, 9, (total, 40)).astype(np.float32) for _ in range(ranks)]
+        b, c = arrays_on(world, terms), arrays_on(world, terms)
+        scattered = poisoned(world, [(count, 40) for count in counts], np.float32)
+        launch(
+            processes,
+            b,
+            lambda rank, of: reduce_rows(
+                of, views(b), alone(rank, scattered), counts, all_reduce=False
+            ),
+        )
+        shards = tuple(even_shards(total, ranks))
+        launch(
+            processes,
+            c,
+            lambda rank, of: reduce_rows(of, views(c), views(c), shards, all_reduce=True),
+        )
+        world.synchronize()
+        assert all(np.array_equal(one, np.concatenate(parts)) for one in full)
+        assert np.array_equal(np.concatenate(scattered), sum(terms))
+        assert all(np.array_equal(one, sum(terms)) for one in c)

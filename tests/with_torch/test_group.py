@@ -1,0 +1,33 @@
+"""Operators of a process group on tensors in host memory: gloo, and the emulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+dist: Any = pytest.importorskip("torch.distributed")
+if not dist.is_available() or not dist.is_gloo_available():
+    pytest.skip("this torch has no gloo", allow_module_level=True)
+
+import torch_ranks  # noqa: E402
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_matmuls_and_gradients_of_two_ranks(tmp_path: Path) -> None:
+    torch_ranks.run(2, "cpu", tmp_path, "forward_and_backward")
+
+
+def test_two_ranks(tmp_path: Path) -> None:
+    torch_ranks.run(2, "cpu", tmp_path, "collectives", "compiled", "refusals")
+
+
+def test_groups_of_some_ranks(tmp_path: Path) -> None:
+    torch_ranks.run(3, "cpu", tmp_path, "subgroups", "collectives")
+
+
+def test_the_example_trains_as_with_torch(tmp_path: Path) -> None:
+    torch_ranks.run_example(2, "cpu", tmp_path)

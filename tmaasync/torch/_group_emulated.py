@@ -1,0 +1,86 @@
+"""The operations of a process group on tensors in host memory, for tests without a GPU.
+
+The emulator runs all ranks of a world in one process. So every process gathers the tensors of all
+ranks through torch (gloo), runs the kernels of all ranks on emulated devices, and keeps its own
+result. Unlike on GPUs each call waits for all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from tmaasync import emulate, enable_peer_access
+from tmaasync._elements import element
+from tmaasync.emulate.launch.world import EmulatedDevice
+from tmaasync.errors import ArgumentError, Violation
+from tmaasync.torch._group import Facts, Group, check, resolved
+
+_SECTOR_BYTES = 16  # TMA moves multiples
+
+Lists = list[list[Any]]
+
+
+def run(
+    group: Group,
+    call: str,
+    tensors: Sequence[Any],
+    violations: tuple[Violation, ...],
+    operation: Callable[..., list[Any]],
+    out_shapes: Sequence[tuple[int, int]] | None = None,
+) -> Any:
+    """Run an operation of `tmaasync.ops` on the matrices of all ranks; return this rank's result.
+
+    Args:
+        group: The group; all its ranks call this.
+        call: The call, as far as all ranks have it in common, for messages.
+        tensors: This rank's matrices, one of each list.
+        violations: The rules that they break.
+        operation: Takes lists of arrays, one per rank.
+        out_shapes: The results' shapes, where the operation has ``out``.
+    """
+    mine = Facts(call, [one.detach().clone() for one in tensors], violations)
+    ranks: list[Facts] = [mine] * group.count
+    dist.all_gather_object(ranks, mine, group=resolved(group.name))
+    ArgumentError.raise_for(violations)
+    check(ranks)
+    options: dict[str, Any] = {}
+    with emulate.devices(group.count) as world:
+        enable_peer_access(range(group.count))
+        lists = [
+            [_placed(device, one.own[position]) for device, one in zip(world, ranks, strict=True)]
+            for position in range(len(tensors))
+        ]
+        if out_shapes is not None:
+            kind = lists[0][0].dtype
+            options["out"] = [
+                _new(device, *shape, kind) for device, shape in zip(world, out_shapes, strict=True)
+            ]
+        found = operation(*lists, **options)[group.rank]
+        world.synchronize()
+        return _tensor(np.array(found), tensors[0].dtype)
+
+
+def _placed(device: EmulatedDevice, matrix: Any) -> Any:
+    """Return a copy in the memory of a device, laid out as the matrix is."""
+    if matrix.shape[0] > 1 and matrix.stride(0) == 1:
+        return _placed(device, matrix.mT).T
+    values = matrix.contiguous()
+    rows, columns = values.shape
+    whole = _new(device, rows, columns, element(values.dtype).dtype)
+    whole[...] = values.view(torch.uint8).numpy().view(whole.dtype)
+    return whole
+
+
+def _new(device: EmulatedDevice, rows: int, columns: int, kind: np.dtype[Any]) -> Any:
+    """Return a matrix whose rows are a multiple of 16 bytes apart."""
+    pitch = -(-columns * kind.itemsize // _SECTOR_BYTES) * _SECTOR_BYTES // kind.itemsize
+    return device.array(np.zeros((rows, pitch), kind))[:, :columns]
+
+
+def _tensor(array: Any, dtype: Any) -> Any:
+    return torch.from_numpy(array.view(np.uint8)).view(dtype)

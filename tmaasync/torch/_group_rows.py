@@ -1,0 +1,50 @@
+"""The rows of every rank of a process group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tmaasync.errors import Violation
+from tmaasync.ops._ranks import MAX_RANKS
+from tmaasync.torch._group import Members
+
+
+def rows_of(rows: Any, tensor: Any, members: Members, *, gathers: bool) -> list[Any]:
+    """Return the rows of every rank; by default as many as here, or the tensor's divided evenly.
+
+    Args:
+        rows: The caller's, or None.
+        tensor: This rank's.
+        members: Of the group.
+        gathers: Whether the tensor has this rank's rows, or all.
+    """
+    if rows is not None:
+        return list(rows)
+    m, count = tensor.shape[0] if tensor.ndim else 0, members.size
+    return [m] * count if gathers else [(m + count - 1 - rank) // count for rank in range(count)]
+
+
+def unfit_rows(
+    name: str, tensor: Any, members: Members, rows: Sequence[Any], *, gathers: bool
+) -> Iterator[Violation]:
+    """Yield the rules that a group and its rows break; see `rows_of`."""
+    count = members.size
+    if count > MAX_RANKS:
+        rule = f"it has 1 to {MAX_RANKS} ranks, with a GPU each"
+        yield Violation("group", f"of {count} ranks", rule, "Pass a smaller group")
+    if len(rows) != count:
+        rule = f"it has the rows of each of {count} ranks"
+        yield Violation("rows", f"a list of {len(rows)}", rule, "Pass a number for each rank")
+        return
+    if any(one < 0 for one in rows):
+        yield Violation("rows", list(rows), "a rank has 0 rows or more", "Pass sizes of shards")
+    if not tensor.ndim:
+        return
+    m = tensor.shape[0]
+    if gathers and rows[members.rank] != m:
+        rule = f"rows[{members.rank}] is {rows[members.rank]}, and that is this rank"
+        yield Violation(name, f"of {m} rows", rule, "Pass the same list on all ranks")
+    if not gathers and sum(rows) != m:
+        rule = f"they divide the {m} rows of {name}"
+        yield Violation("rows", list(rows), rule, "Pass shards of as many rows in all")
