@@ -86,6 +86,7 @@ def test_no_screen_of_the_demo_shows_addresses_or_reprs() -> None:
     assert "Pad that dimension to 1024 bytes." in ran.output
 
 
+@pytest.mark.slow
 def test_without_a_gpu_json_has_the_same_facts() -> None:
     ran = run("demo", "--json", on=replace(WITHOUT_GPU, emulated_jobs=JOBS[:1]))
 

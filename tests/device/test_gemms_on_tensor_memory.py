@@ -17,7 +17,7 @@ SOURCES = (
 )
 
 
-@pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
+@pytest.mark.parametrize("arch", ["sm_100a", pytest.param("sm_103a", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_gemm_on_tensor_memory_compiles_clean(name: str, arch: str) -> None:
     kernels = kernels_of(name)

@@ -121,6 +121,7 @@ def test_wgmma_assembles_for_hopper_alone() -> None:
             emitted(that_issue(ISSUE_WGMMA), target(capability, "a"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=target)
 def test_tcgen05_assembles_for_chips_with_tensor_memory(capability: tuple[int, int]) -> None:
     headers = that_issue(ISSUE_TCGEN05)

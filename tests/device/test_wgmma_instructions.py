@@ -60,6 +60,7 @@ def compiled(entries: str) -> Program:
     return compile_source(Source(text=HEADER + entries, name="wgmma.cu"), "sm_90a")
 
 
+@pytest.mark.slow
 def test_every_form_and_every_number_of_columns_is_assembled() -> None:
     """The header has one text for each number of columns, in which the types are letters."""
     by_sums: dict[tuple[str, int], list[str]] = defaultdict(list)

@@ -150,7 +150,7 @@ def up_to_the_launch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
 # --- the tests --------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(25)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("path", named(DOCUMENTS))
 def test_the_python_of_a_document_runs(
     path: Path, up_to_the_launch: Callable[[Callable[[], object]], None]
@@ -232,7 +232,7 @@ def test_the_cuda_of_a_document_compiles(path: Path) -> None:
         assert kernel.compile().warnings == ()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", named(COMPILED))
 def test_an_example_compiles(
     path: Path, up_to_the_launch: Callable[[Callable[[], object]], None]

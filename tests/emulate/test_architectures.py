@@ -44,6 +44,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("arch", "given"), [*((one, "arch") for one in ARCHS), ("sm_103a", "")])
 def test_the_macros_follow_the_chip(arch: str, given: str) -> None:
     out = np.full(len(ANSWERS[arch]), -1, np.int32)

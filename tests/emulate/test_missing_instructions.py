@@ -182,6 +182,7 @@ def test_the_error_has_the_line_the_chip_and_another_instruction(
         Kernel(ASM.format(instruction), "k", arch=arch)(1, 1, (np.zeros(1, np.int32),))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arch", ["sm_100a", "sm_120a"])
 def test_a_call_of_wgmma_is_refused_and_its_header_is_not(arch: str) -> None:
     x = np.zeros(128, np.int32)

@@ -15,6 +15,7 @@ from tmaasync.emulate import scheduled
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["copy_tile", "pipelined_scale"])
 def test_an_example_runs_on_the_cpu_without_cupy_and_says_so(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

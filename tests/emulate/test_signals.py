@@ -223,6 +223,7 @@ Launch()(4)
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("crash", "then"),
     [("_sigsegv", "disable"), ("_sigabrt", "launch"), ("_read_null", "")],
@@ -286,6 +287,7 @@ assert checked == [True, True], checked
 """
 
 
+@pytest.mark.slow
 def test_handlers_and_masks_stay_as_others_set_them() -> None:
     """Handlers that are installed during a launch, and a kernel that blocks signals."""
     run(ENABLED + CRASHES_ARE_FAULTS + HANDLERS_OF_PYTHON + MASKS)
@@ -338,6 +340,7 @@ thread.join()
     )
 
 
+@pytest.mark.slow
 def test_a_child_of_a_fork_during_a_launch_launches() -> None:
     run(
         f"""{FORK}

@@ -66,6 +66,7 @@ def test_matmul_in_every_layout(m: int, dtype: Any, rng: np.random.Generator) ->
             check(ops.matmul(left, right, dtype="float32"), wanted)
 
 
+@pytest.mark.sampled(1)
 @ON_120
 @pytest.mark.parametrize("name", ["tf32", "float8", "integers"])
 def test_matmul_of_every_type(name: str, rng: np.random.Generator) -> None:
@@ -79,6 +80,7 @@ def test_matmul_of_every_type(name: str, rng: np.random.Generator) -> None:
     assert np.array_equal(c, a @ np.abs(b))
 
 
+@pytest.mark.slow
 @ON_120
 def test_matmul_with_an_epilogue_and_k_split_over_the_grid(rng: np.random.Generator) -> None:
     a, b, bias = halves(rng, 130, 4096), halves(rng, 4096, 64), halves(rng, 64)
@@ -124,6 +126,7 @@ def test_scaled_matmul(rng: np.random.Generator) -> None:
 # --- attention ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @ON_120
 @pytest.mark.parametrize(("head_dim", "causal"), [(64, True), (128, False)])
 def test_attention(head_dim: int, causal: bool, rng: np.random.Generator) -> None:
@@ -141,6 +144,7 @@ def test_attention_of_other_head_dims(head_dim: int, rng: np.random.Generator) -
     check(ops.attention(q, k, v, causal=True), attended(q, k, v, causal=True))
 
 
+@pytest.mark.slow
 @ON_120
 def test_attention_of_packed_sequences(rng: np.random.Generator) -> None:
     q, k, v = (halves(rng, 210, 2, 64) for _ in range(3))
@@ -160,6 +164,7 @@ def test_attention_in_float8(rng: np.random.Generator) -> None:
     assert np.abs(out - attended(q, k, v, causal=False)).max() < 0.05
 
 
+@pytest.mark.slow
 @ON_120
 def test_attention_in_float8_of_wide_heads_fits_or_is_refused(rng: np.random.Generator) -> None:
     q, k, v = (halves(rng, 1, 130, 1, 144, dtype=E4M3) for _ in range(3))

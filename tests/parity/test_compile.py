@@ -45,10 +45,11 @@ def tiles_of(case: test_tiles.Case) -> str:
     return case.make_tile(case.window(case.memory())).cuda_type
 
 
+REDUCIBLE = (test_tiles.CASES[5], test_tiles.CASES[11])
 KERNELS: dict[str, Callable[[], Kernel]] = {
     **{
         f"tiles {case}": lambda case=case: test_tiles.kernel_for(  # type: ignore[misc]
-            tiles_of(case), stores="box_shape" not in case.options
+            tiles_of(case), stores="box_shape" not in case.options, reduces=case in REDUCIBLE
         )
         for case in (test_tiles.CASES[number] for number in (0, 5, 11, 20))
     },

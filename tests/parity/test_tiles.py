@@ -109,8 +109,9 @@ CASES = [
 
 
 @functools.cache
-def kernel_for(cuda_type: str, stores: bool = True) -> Kernel:
-    return Kernel(SOURCE, types={"Tile": cuda_type}, constants={"STORES": stores})
+def kernel_for(cuda_type: str, stores: bool = True, reduces: bool = False) -> Kernel:
+    constants = {"STORES": stores, "REDUCES": reduces}
+    return Kernel(SOURCE, types={"Tile": cuda_type}, constants=constants)
 
 
 def places_of(case: Case, tile: TMATensorTile, *, outside: bool) -> list[tuple[int, ...]]:
@@ -160,7 +161,8 @@ def launch(
         int(op),
         np.uint64(policy.value),
     )
-    kernel_for(tile.cuda_type, is_whole(tile))(len(places), 32, arguments)
+    kernel = kernel_for(tile.cuda_type, is_whole(tile), operation == REDUCE)
+    kernel(len(places), 32, arguments)
 
 
 def load(

@@ -1,5 +1,5 @@
-// Whole tiles through shared memory, one a block; the host says which call moves them, and by
-// STORES whether the tile may be stored.
+// Whole tiles through shared memory, one a block; the host says which call moves them, by STORES
+// whether the tile may be stored, and by REDUCES whether it is reduced.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
@@ -57,7 +57,7 @@ __device__ void reduce(
     }
 }
 
-template <typename StoredTile>
+template <bool kReduces, typename StoredTile>
 __device__ void store(
     const StoredTile& tile,
     SharedMemory& shared,
@@ -67,7 +67,7 @@ __device__ void store(
     CachePolicy policy
 ) {
     const bool issues = threadIdx.x == kIssuer;
-    if (operation == kReduce) {
+    if constexpr (kReduces) {
         reduce<0>(tile, shared, at, op, policy);
     } else if (operation == kStoreElect) {
         tile.async_store_elect(shared.tile, at, issues, policy);
@@ -81,9 +81,9 @@ __device__ void store(
     }
 }
 
-template <bool kStores, typename AnyTile, typename... Others>
+template <bool kStores, bool kReduces, typename AnyTile, typename... Others>
 __device__ void store_if(const AnyTile& tile, Others&... others) {
-    if constexpr (kStores) store(tile, others...);
+    if constexpr (kStores) store<kReduces>(tile, others...);
 }
 
 // `places` are where the tiles start, innermost first; `images` what shared memory holds before a
@@ -112,7 +112,10 @@ extern "C" __global__ void tiles(
         fence_async_view_proxy();
     }
     __syncthreads();
-    if (operation >= kStore) return store_if<STORES>(tile, shared, at, operation, op, cache);
+    if (operation >= kStore) {
+        store_if<STORES, REDUCES>(tile, shared, at, operation, op, cache);
+        return;
+    }
     load(tile, shared, at, operation, cache);
     for (int i = threadIdx.x; i < Tile::kBytes; i += blockDim.x) image[i] = shared.tile.bytes[i];
 }
