@@ -11,8 +11,13 @@ from dataclasses import dataclass
 # --- compute capabilities ---------------------------------------------------------------------
 
 HOPPER = (9, 0)
-WITH_TENSOR_MEMORY = ((10, 0), (10, 3))  # compute capabilities
 """The compute capability of H100 and H200, the only one with wgmma."""
+
+WITH_TENSOR_MEMORY = ((10, 0), (10, 3))
+"""The compute capabilities with tcgen05 and tensor memory for which there are kernels."""
+
+WITH_SCALED_MMA_SYNC = ((12, 0), (12, 1))
+"""The compute capabilities whose mma.sync takes scale factors."""
 
 MAP_ARCHS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a")
 """Architectures whose rules of tensor maps are known."""

@@ -199,6 +199,13 @@ def block_scaled(packs: int, block: int, dtype: str, factor: str) -> None:
     ops.scaled_matmul(a, b.T, scale_a, scale_b.T, **options)
 
 
+BLOCK_SCALED: dict[str, Callable[[], Any]] = {
+    "MXFP8": lambda: block_scaled(1, 32, "float8_e4m3fn", "float8_e8m0fnu"),
+    "MXFP4": lambda: block_scaled(2, 32, "float4_e2m1fn", "float8_e8m0fnu"),
+    "NVFP4": lambda: block_scaled(2, 16, "float4_e2m1fn", "float8_e4m3fn"),
+}
+
+
 def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield operations on the chip with tensor memory: matmuls, a convolution, attention."""
     q, k = drawn(2, 300, 4, 64), drawn(2, 400, 2, 64)
@@ -220,9 +227,7 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
             drawn(500, 136), drawn(4, 136, 72), np.array([60, 60, 90, 400], np.int32)
         ),
         "FP8 with float32 scales": lambda: float_scaled(300, 264),
-        "MXFP8": lambda: block_scaled(1, 32, "float8_e4m3fn", "float8_e8m0fnu"),
-        "MXFP4": lambda: block_scaled(2, 32, "float4_e2m1fn", "float8_e8m0fnu"),
-        "NVFP4": lambda: block_scaled(2, 16, "float4_e2m1fn", "float8_e4m3fn"),
+        **BLOCK_SCALED,
     }
     for name, call in calls.items():
 
@@ -235,7 +240,7 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def where_warps_multiply() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the operations of tensor cores on a chip that has neither wgmma nor tcgen05."""
-    for name, call in (*_matmuls(), *_attentions()):
+    for name, call in (*_matmuls(), *_attentions(), *BLOCK_SCALED.items()):
 
         def on_chip(call: Callable[[], Any] = call) -> None:
             with emulate.chip("sm_120a"):

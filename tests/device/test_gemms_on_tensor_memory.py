@@ -1,11 +1,14 @@
-"""The shipped GEMMs on tensor memory compile for their chips without warnings and spills."""
+"""The shipped GEMMs of Blackwell compile for their chips without warnings and spills."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 
 from tmaasync._source.compile import compile_source
 from tmaasync.cli._shipped_kernels import kernels_of
+from tmaasync.kernel.observed import SeenKernel
 
 SOURCES = (
     "conv2d_tensor_memory.cu",
@@ -23,12 +26,21 @@ def test_a_gemm_on_tensor_memory_compiles_clean(name: str, arch: str) -> None:
     kernels = kernels_of(name)
     if arch == "sm_103a":
         kernels = tuple(one for one in kernels if "<signed char" not in one.source.preamble)
-    assert kernels
+    check_clean(name, kernels, arch, 227 * 1024)
 
+
+def test_a_gemm_of_warps_compiles_clean() -> None:
+    name = "scaled_gemm_warps.cu"
+
+    check_clean(name, kernels_of(name), "sm_120a", 99 * 1024)
+
+
+def check_clean(name: str, kernels: Sequence[SeenKernel], arch: str, shared_bytes: int) -> None:
+    assert kernels
     for one in kernels:
         program = compile_source(one.source, arch)
 
         entry = program.entries[name.removesuffix(".cu")]
         assert entry.spill_bytes == 0
-        assert (entry.shared_bytes or 0) <= 227 * 1024
+        assert (entry.shared_bytes or 0) <= shared_bytes
         assert "warning" not in program.log

@@ -400,17 +400,16 @@ def mxfp8() -> Any:
     )
 
 
-def test_block_scales_are_compiled_for_tensor_memory_and_refused_elsewhere(
-    machine: Machine,
-) -> None:
-    machine.become(B200)
-    with pytest.warns(UntestedDeviceWarning, match="compute capability 10"):
-        mxfp8()
-    assert len(machine.cupy.modules) == 1
-
-    for capability in ((9, 0), RTX):
+def test_block_scales_are_compiled_for_blackwell_and_refused_elsewhere(machine: Machine) -> None:
+    for number, capability in enumerate((B200, RTX)):
         machine.become(capability)
-        with pytest.raises(BackendError, match=r"ops\.scaled_matmul of MXFP8 needs tcgen05"):
+        with pytest.warns(UntestedDeviceWarning, match=f"compute capability {capability[0]}"):
+            mxfp8()
+        assert len(machine.cupy.modules) == number + 1
+
+    for capability in ((9, 0), (11, 0)):
+        machine.become(capability)
+        with pytest.raises(BackendError, match=r"scaled_matmul of MXFP8 needs block-scaled MMAs"):
             mxfp8()
 
 

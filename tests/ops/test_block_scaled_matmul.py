@@ -15,9 +15,11 @@ import pytest
 from stubs import LaunchStub
 
 from tmaasync import ArgumentError, ArrayTypeError, BackendError, _arrays, emulate, ops
+from tmaasync._hardware import chip_limits
 from tmaasync.ops._block_scaled_matmul import BlockScaledMatmul, Kind
 from tmaasync.ops._gemm.block_scales import FORMATS
 from tmaasync.ops._gemm.tensor_memory import BlockScaledConfig
+from tmaasync.ops._gemm.warp_scaled import WarpScaledConfig
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
 
@@ -25,14 +27,19 @@ Bytes = npt.NDArray[np.uint8]
 E4M3, E5M2, E8M0 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e8m0fnu
 FP4: Any = {"a_dtype": "float4_e2m1fn", "b_dtype": "float4_e2m1fn"}
 BLOCKS = {"MXFP8": 32, "MXFP4": 32, "NVFP4": 16}
+FACTORS = {"MXFP8": 4, "MXFP4": 8, "NVFP4": 16}  # of a row in a stage
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-10, "float32": 2.0**-20}
 SIZES = (1, 16, 63, 128, 129, 300)
 
 
-@pytest.fixture(autouse=True)
-def chip() -> Iterator[None]:
-    with emulate.chip("sm_100a"), emulate.scheduled("random", seed=1, races=True):
+@pytest.fixture(autouse=True, params=["sm_100a", "sm_120a"])
+def chip(request: pytest.FixtureRequest) -> Iterator[None]:
+    with emulate.chip(request.param), emulate.scheduled("random", seed=1, races=True):
         yield
+
+
+ON_100 = pytest.mark.parametrize("chip", ["sm_100a"], indirect=True)
+ON_120 = pytest.mark.parametrize("chip", ["sm_120a"], indirect=True)
 
 
 # --- decoded values -----------------------------------------------------------------------------
@@ -118,7 +125,7 @@ def check(c: Any, a: Side, b: Side, factor: float = 1.0) -> None:
 # --- results ------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
@@ -136,14 +143,27 @@ def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
     check(c, a, b)
 
 
+@ON_100
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("ctas", [1, 2])
 @pytest.mark.parametrize("block_n", [64, 128, 192, 256])
-def test_every_tile_config(kind: str, ctas: int, block_n: int) -> None:
-    rng = np.random.default_rng(block_n + ctas)
-    factors = {"MXFP8": 4, "MXFP4": 8, "NVFP4": 16}[kind]
-    config = BlockScaledConfig(1, block_n, ctas, rows=128, factors=factors)
+def test_every_tile_config_on_tensor_memory(kind: str, ctas: int, block_n: int) -> None:
+    check_config(kind, BlockScaledConfig(1, block_n, ctas, rows=128, factors=FACTORS[kind]))
+
+
+@ON_120
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("consumers", [1, 2])
+@pytest.mark.parametrize("block_n", [64, 128])
+def test_every_tile_config_of_warps(kind: str, consumers: int, block_n: int) -> None:
+    config = WarpScaledConfig(consumers, block_n, factors=FACTORS[kind])
+    check_config(kind, config.within(chip_limits((12, 0)).shared_bytes))
+
+
+def check_config(kind: str, config: BlockScaledConfig | WarpScaledConfig) -> None:
+    rng = np.random.default_rng(config.block_n + config.block_m)
     a, b = (Side.drawn(kind, rows, 1504, rng, E4M3) for rows in (300, 280))
     out = np.full((300, 288), np.nan, np.float32)[:, :280]
 
@@ -180,8 +200,9 @@ def test_other_layouts_are_read_and_written_through_copies() -> None:
     check(out, a, b)
 
 
+@ON_100
 def test_an_operation_repeats_with_other_data_and_on_another_chip() -> None:
-    for seed, chip in enumerate(("sm_100a", "sm_100a", "sm_103a")):
+    for seed, chip in enumerate(("sm_100a", "sm_100a", "sm_103a", "sm_120a")):
         rng = np.random.default_rng(seed)
         a, b = (Side.drawn("MXFP4", rows, 256, rng, None) for rows in (128, 128))
         with emulate.chip(chip):
@@ -283,6 +304,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]]
 }  # fmt: skip
 
 
+@ON_120
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_wrong_call_is_refused_with_the_rule_and_a_remedy(name: str) -> None:
     arrays, options, kind, said = REFUSED[name]
@@ -299,9 +321,12 @@ def test_an_output_over_an_operand_is_refused() -> None:
         ops.scaled_matmul(a, FP8.T, SCALES, SCALES.T, out=out)
 
 
+@ON_120
 def test_hopper_is_refused_with_the_chips_that_have_it() -> None:
     with (
         emulate.chip("sm_90a"),
-        pytest.raises(BackendError, match=r"ops\.scaled_matmul of MXFP8 needs tcgen05.*B200"),
+        pytest.raises(
+            BackendError, match=r"ops\.scaled_matmul of MXFP8 needs block-scaled MMAs.*B200"
+        ),
     ):
         ops.scaled_matmul(FP8, FP8.T, SCALES, SCALES.T)

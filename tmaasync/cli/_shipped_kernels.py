@@ -50,6 +50,11 @@ def _on_b200(call: Callable[[], None]) -> None:
         call()
 
 
+def _on_rtx_50(call: Callable[[], None]) -> None:
+    with emulate.chip("sm_120a"):
+        call()
+
+
 def _matmul_over_grid() -> None:
     _matmul(256, 256, 16384)
 
@@ -226,6 +231,11 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
             lambda: _on_b200(lambda: _block_scaled_matmul(1, 32, _E8M0)),
             lambda: _on_b200(lambda: _block_scaled_matmul(2, 32, _E8M0)),
             lambda: _on_b200(lambda: _block_scaled_matmul(2, 16, _FP8)),
+        ),
+        "scaled_gemm_warps.cu": (
+            lambda: _on_rtx_50(lambda: _block_scaled_matmul(1, 32, _E8M0)),
+            lambda: _on_rtx_50(lambda: _block_scaled_matmul(2, 32, _E8M0)),
+            lambda: _on_rtx_50(lambda: _block_scaled_matmul(2, 16, _FP8)),
         ),
         "conv2d.cu": (_conv2d,),
         "conv2d_tensor_memory.cu": (

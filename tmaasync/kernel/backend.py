@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import DeviceLimits, DeviceMemory, HostMemory, PreparedLaunch
-from tmaasync._hardware import MAX_SHARED_BYTES, WITH_TENSOR_MEMORY
+from tmaasync._hardware import MAX_SHARED_BYTES, WITH_SCALED_MMA_SYNC, WITH_TENSOR_MEMORY
 from tmaasync.errors import BackendError
 from tmaasync.kernel.arguments import Placed, View
 from tmaasync.kernel.hangs import BarrierName
 from tmaasync.kernel.recipe import LaunchRequest, Recipe
 from tmaasync.kernel.repeated import RepeatedCall
-from tmaasync.kernel.source import without_tcgen05
+from tmaasync.kernel.source import without_scale_factors
 from tmaasync.kernel.variables import Variable
 
 if TYPE_CHECKING:
@@ -145,16 +145,16 @@ class Backend(ABC):
             f"{limits.name} has at most {limits.shared_bytes}. Run it {elsewhere}."
         )
 
-    def require_tcgen05(self, user: str) -> None:
-        """Check that the device has tcgen05 and tensor memory, which an operation needs.
+    def require_scale_factors(self, user: str) -> None:
+        """Check that the tensor cores of the device apply the scale factors of an operation.
 
         Raises:
-            BackendError: It has not.
+            BackendError: They do not.
         """
         limits = self.limits
-        if limits.compute_capability not in WITH_TENSOR_MEMORY:
+        if limits.compute_capability not in (*WITH_TENSOR_MEMORY, *WITH_SCALED_MMA_SYNC):
             device = f"device {self.device} ({limits.name})"
-            raise without_tcgen05(user, limits.compute_capability, device)
+            raise without_scale_factors(user, limits.compute_capability, device)
 
     @abstractmethod
     def max_active_clusters(self, size: int) -> int:

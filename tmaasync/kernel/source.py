@@ -391,6 +391,13 @@ def without_tcgen05(user: str, capability: tuple[int, int], device: str) -> Back
     return _without(user, needed, capability, device, instead)
 
 
+def without_scale_factors(user: str, capability: tuple[int, int], device: str) -> BackendError:
+    """Return the error for an operation that needs block-scaled MMAs on a device without them."""
+    needed = "block-scaled MMAs, of compute capabilities 10.0, 10.3, 12.0 and 12.1"
+    instead = 'a B200, B300 or RTX 50, or on NumPy arrays inside emulate.chip("sm_100a")'
+    return _without(user, needed, capability, device, instead)
+
+
 def _without(
     user: str, needed: str, capability: tuple[int, int], device: str, instead: str
 ) -> BackendError:

@@ -1,4 +1,7 @@
-"""ops.scaled_matmul with scale factors for blocks of 32 or 16: scaled_gemm_tensor_memory.cu."""
+"""ops.scaled_matmul with scale factors for blocks of 32 or 16.
+
+The kernels are scaled_gemm_tensor_memory.cu and, without tensor memory, scaled_gemm_warps.cu.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,13 @@ from tmaasync.ops._gemm.block_scales import (
 )
 from tmaasync.ops._gemm.config import Occupancy, PersistentWork
 from tmaasync.ops._gemm.epilogue import Activation, EpilogueArguments, epilogue_numbers, float_bits
-from tmaasync.ops._gemm.tensor_memory import block_scaled_config
+from tmaasync.ops._gemm.tensor_memory import (
+    BlockScaledConfig,
+    block_scaled_config,
+    runs_on_tensor_memory,
+)
 from tmaasync.ops._gemm.tiles import prepared_persistent
+from tmaasync.ops._gemm.warp_scaled import WarpScaledConfig, warp_scaled_config
 from tmaasync.ops._layouts import Layout, Operand, check_output, is_apart, refuse_overlap
 from tmaasync.ops._operation import Operation
 
@@ -171,7 +179,7 @@ class BlockScaledMatmul(Operation):
         kind: Kind,
     ) -> None:
         super().__init__(out.device)
-        self.backend.require_tcgen05(f"ops.scaled_matmul of {kind.format.name}")
+        self.backend.require_scale_factors(f"ops.scaled_matmul of {kind.format.name}")
         self._kind = kind
         self._a, self._b = Operand.of_rows(a), Operand.of_rows(b.transposed)
         self._out = Operand.of_output(out)
@@ -234,7 +242,7 @@ class BlockScaledMatmul(Operation):
     ) -> Launch:
         (m, n), k_bytes = c.shape, a.shape[1]
         occupancy = Occupancy.of(self.backend)
-        config = block_scaled_config(m, n, self._kind.format.stage_factors, occupancy)
+        config = self._config(m, n, occupancy)
         tiles = block_scaled_tiles((a, b, of_a, of_b), c, config)
         kernel = block_scaled_kernel(
             [tile.cuda_type for tile in tiles],
@@ -248,3 +256,9 @@ class BlockScaledMatmul(Operation):
         )
         work = PersistentWork(m, k_bytes, config.clusters(m, n))
         return prepared_persistent(kernel, arguments, config, work, occupancy)
+
+    def _config(self, m: int, n: int, occupancy: Occupancy) -> BlockScaledConfig | WarpScaledConfig:
+        factors = self._kind.format.stage_factors
+        if runs_on_tensor_memory(self.backend, self._kind.types[0]):
+            return block_scaled_config(m, n, factors, occupancy)
+        return self.fitted(warp_scaled_config(m, n, factors, occupancy))

@@ -87,12 +87,13 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     They match torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128, except 1 x 128 scales
     of b, which torch stores as [N, K / 128]: pass their ``.T``.
 
-    On B200 and B300 (compiled and emulated, not run on a chip) the tensor cores also apply scale
-    factors of one byte (OCP Microscaling Formats; PTX ISA on ``tcgen05.mma``): MXFP8, float8 with a
-    float8_e8m0fnu for 32 elements; MXFP4, float4 with the same; NVFP4, float4 with a float8_e4m3fn
-    for 16. K is a multiple of 32 or 16. ``out[m, n] = sum(scale_a[m, k // 32] * a[m, k] * b[k, n] *
-    scale_b[k // 32, n])``. A byte has two float4, the first in the low bits: ``a`` is [M, K / 2]
-    and ``b`` [K / 2, N], of uint8 with ``a_dtype="float4_e2m1fn"``, or of torch's float4_e2m1fn_x2.
+    On B200, B300 and RTX 50 (compiled and emulated, not run on a chip) the tensor cores also apply
+    scale factors of one byte (OCP Microscaling Formats; PTX ISA, "Block scaling"): MXFP8, float8
+    with a float8_e8m0fnu for 32 elements; MXFP4, float4 with the same; NVFP4, float4 with a
+    float8_e4m3fn for 16. K is a multiple of 32 or 16. ``out[m, n] = sum(scale_a[m, k // 32] * a[m,
+    k] * b[k, n] * scale_b[k // 32, n])``. A byte has two float4, the first in the low bits: ``a``
+    is [M, K / 2] and ``b`` [K / 2, N], of uint8 with ``a_dtype="float4_e2m1fn"``, or of torch's
+    float4_e2m1fn_x2.
 
     M, N and K may be up to 2^31 - 2^18 (2,147,221,504) each.
 

@@ -1,4 +1,4 @@
-"""The tiles, arguments and builds of scaled_gemm_tensor_memory.cu."""
+"""The tiles, arguments and builds of scaled_gemm_tensor_memory.cu and scaled_gemm_warps.cu."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.ops._gemm.block_scales import ATOM_FACTORS, ATOM_ROWS, Format, cuda_type
 from tmaasync.ops._gemm.tensor_memory import BlockScaledConfig
-from tmaasync.ops._gemm.tiles import ScaledMatrices, gemm_constants, operand_tile, output_tile
+from tmaasync.ops._gemm.tiles import ScaledMatrices, operand_tile, output_tile
+from tmaasync.ops._gemm.warp_scaled import WarpScaledConfig
 from tmaasync.ops._operation import shipped_kernel
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
@@ -31,7 +32,7 @@ class BlockScaledArguments(NamedTuple):
 
 
 def block_scaled_tiles(
-    operands: Sequence[ArrayView], c: ArrayView, config: BlockScaledConfig
+    operands: Sequence[ArrayView], c: ArrayView, config: BlockScaledConfig | WarpScaledConfig
 ) -> ScaledMatrices[TMATensorTile]:
     """Return the tiles over [M, K] and [N, K] of bytes, and their factors as of `as_atoms`."""
     a, b, a_factors, b_factors = operands
@@ -51,13 +52,12 @@ def block_scaled_kernel(
     tiles: Sequence[str],
     operands: tuple[str, str],
     form: Format,
-    config: BlockScaledConfig,
+    config: BlockScaledConfig | WarpScaledConfig,
     *,
     is_scaled: bool,
 ) -> Kernel:
     """Return the kernel for these tile types and operands, with or without a factor of all."""
     names = ("ATile", "BTile", "AFactorTile", "BFactorTile", "CTile", "AElement", "BElement")
     named = dict(zip(names, (*tiles, *map(cuda_type, operands)), strict=True))
-    constants = {"BLOCK": form.block, "IS_SCALED": is_scaled}
-    constants = {**gemm_constants(False, True, config), **constants}
-    return shipped_kernel("scaled_gemm_tensor_memory.cu", named, constants)
+    constants = {**config.constants, "BLOCK": form.block, "IS_SCALED": is_scaled}
+    return shipped_kernel(config.scaled_source, named, constants)

@@ -158,6 +158,7 @@ class BlockScaledConfig(TensorMemoryConfig):
         factors: Scale factors of a row in a stage.
     """
 
+    scaled_source: ClassVar = "scaled_gemm_tensor_memory.cu"
     factors: int = 0
 
     @property
@@ -168,6 +169,10 @@ class BlockScaledConfig(TensorMemoryConfig):
     @property
     def stages(self) -> int:
         return min(super().stages, self._stages_with(1 + self.has_two_sets))
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return {**super().constants, "A_IS_K_MAJOR": True, "B_IS_K_MAJOR": True}
 
     @property
     def has_two_sets(self) -> bool:

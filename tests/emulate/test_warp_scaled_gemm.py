@@ -1,0 +1,115 @@
+"""scaled_gemm_warps.cu is right and silent in every order, and its planted defects are reported."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from emulate.shipped import whole_text
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, without
+from planted_choices import choices
+
+from tmaasync import emulate
+from tmaasync.emulate.launch.schedule import Policy
+from tmaasync.tile import create_tma_tile
+
+ORDERS: tuple[tuple[Policy, int], ...] = (("round_robin", 0), ("random", 1), ("adversarial", 2))
+WAIT = "full[state.index].wait(state.phase, location);"
+RELEASE = "if (lane == 0) empty[stage].arrive();"
+STAGES = "const auto& stage : stages.consume(k_blocks)"
+LOAD_FACTORS = "b_factors.async_copy(stage->b_factors, stage.full(), {0, atom, tile.n / 128});"
+DEFECTS = defects(
+    "scaled_gemm_warps.cu",
+    ("the factors of B are not loaded", without(LOAD_FACTORS), DEADLOCK, r"ring\.full\[0\]"),
+    ("the factors of B are not expected", without("+ BFactorTile::kBytes"),
+     DEADLOCK + FAULT, r"2048 bytes more than expected|b_factors\), which nothing has written"),
+    ("the factors land in the next stage's buffer",
+     Edit("b_factors.async_copy(stage->b_factors",
+          "b_factors.async_copy((&*stage + (stage.index() == 0 ? 1 : -1))->b_factors"),
+     FAULT + RACE, r"b_factors|ring\.stages"),
+    ("a stage is read before it has landed", without(WAIT, "Ring::consumer_wait"),
+     RACE + FAULT, r"ring\.stages\[\d\]|ring\.full"),
+    ("a stage is released before it is read",
+     (Edit(STAGES, STAGES.replace("const auto&", "auto&&")),
+      before("multiply_stage(accumulators[0], *stage, tile, row);", "stage.release();")),
+     RACE, r"race on ring\.stages\[\d\]"),
+    ("a lane arrives for others that still read",
+     without("if constexpr (...) __syncwarp();", "Ring::consumer_release"), RACE,
+     r"race on ring\.stages\[\d\]"),
+    ("one consumer releases for both",
+     Edit("ConsumerWarps<4 * CONSUMERS>", "ConsumerWarps<4>", "SharedMemory"),
+     RACE + DEADLOCK + FAULT, r"ring\.(stages|empty)\[\d\]"),
+    ("more warps are waited for than read",
+     Edit("ConsumerWarps<4 * CONSUMERS>", "ConsumerWarps<8 * CONSUMERS>", "SharedMemory"),
+     DEADLOCK, r"ring\.empty\[\d\]"),
+    ("the last store reads buffers of a CTA that has exited", without("output.drain();"),
+     FAULT + RACE, r"output\[\d\]|exit"),
+    ("the output is stored without a fence of the proxies",
+     Edit("fence_async_view_proxy();", "", "write_row_block"), RACE + FAULT, r"proxy"),
+)  # fmt: skip
+
+
+class Problem(NamedTuple):
+    """The kernel's arguments and types, the output, and the sums in float64."""
+
+    arguments: tuple[Any, ...]
+    types: dict[str, Any]
+    out: npt.NDArray[np.float32]
+    exact: npt.NDArray[np.float64]
+
+
+M, N, K_BYTES = 128, 128, 384
+CONSTANTS = {"CONSUMERS": 2, "BLOCK_N": 64, "STAGES": 2, "GROUP_M": 8, "BLOCK": 16}
+
+
+@pytest.fixture(scope="module")
+def one() -> Problem:
+    """NVFP4 with a power of two for every 16 elements, and values of 1 and 2: two tiles."""
+    rng = np.random.default_rng(0)
+    sides, values = [], []
+    for rows in (M, N):
+        doubled = rng.integers(0, 2, (rows, K_BYTES, 2), np.uint8)
+        codes = np.where(doubled == 1, 4, 2).astype(np.uint8)  # 2.0 and 1.0
+        powers = rng.integers(-2, 3, (rows, K_BYTES // 8))
+        atoms = (powers + 7 << 3).astype(np.uint8).reshape(rows // 128, 4, 32, K_BYTES // 32, 4)
+        words = np.ascontiguousarray(atoms.transpose(0, 3, 2, 1, 4)).view(np.uint32)
+        sides.append((codes[..., 0] | codes[..., 1] << 4, words.reshape(rows // 128, -1, 128)))
+        values.append((1.0 + doubled.reshape(rows, -1)) * np.repeat(2.0**powers, 16, axis=1))
+    out = np.zeros((M, N), np.float32)
+    (a, of_a), (b, of_b) = sides
+    tiles = {
+        "ATile": create_tma_tile(a, (128, 128), swizzle="128B"),
+        "BTile": create_tma_tile(b, (64, 128), swizzle="128B"),
+        "AFactorTile": create_tma_tile(of_a, (1, 4, 128)),
+        "BFactorTile": create_tma_tile(of_b, (1, 4, 128)),
+        "CTile": create_tma_tile(out, (64, 16), swizzle="64B"),
+    }
+    arguments = (*tiles.values(), 0, 0, np.float32(1), M, N, K_BYTES)
+    elements = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
+    return Problem(arguments, tiles | elements, out, values[0] @ values[1].T)
+
+
+def run(one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
+    """Two tiles of one CTA, three stages of K through a ring of two."""
+    with emulate.chip("sm_120a"), emulate.scheduled(policy, seed=seed, races=True):
+        kernel = choices(whole_text("scaled_gemm_warps.cu"), DEFECTS).kernel(
+            defect, "scaled_gemm_warps", one.types, {**CONSTANTS, "IS_SCALED": False}
+        )
+        one.out.fill(np.nan)
+        kernel(1, 384, one.arguments)
+
+
+def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
+    for seed in range(8):
+        run(one, None, "adversarial" if seed % 2 else "random", seed)
+        np.testing.assert_array_equal(one.out, one.exact)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
+def test_a_defect_is_reported_in_every_order(one: Problem, defect: Defect) -> None:
+    for policy, seed in ORDERS:
+        with pytest.raises(defect.reported, match=defect.says):
+            run(one, defect, policy, seed)
