@@ -135,7 +135,7 @@ def test_tcgen05_assembles_for_chips_with_tensor_memory(capability: tuple[int, i
 def test_one_header_depends_on_the_target() -> None:
     """So that a header compiles alone for every target if it does for one (test_headers.py)."""
     dependent = [name for name in HEADERS if "__CUDA_ARCH" in (include_dir() / name).read_text()]
-    assert dependent == [Path("tmaasync/has_wgmma.cuh")]
+    assert dependent == [Path("tmaasync/operands/target.cuh")]
 
 
 # --- kernels --------------------------------------------------------------------------------------

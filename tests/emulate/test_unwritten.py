@@ -80,6 +80,14 @@ LEGAL = {
     + MULTIPLY
     + "        clear(&shared.out, 0, CTile::kBytes);\n"
     + STORE,
+    "the NaN of an MMA": """
+        for (int i = threadIdx.x; i < 64 * 64; i += 128) {
+            shared.out.data()[i] = __int_as_float(0x7fffffff);
+        }
+        fence_async_view_proxy();
+        __syncthreads();
+"""
+    + STORE,
     "rows of A whose results nobody uses": "        clear(&shared.a, 0, 16 * 128);\n"
     "        clear(&shared.b, 0, BTile::kBytes);\n"
     + MULTIPLY

@@ -149,7 +149,8 @@ def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("ctas", [1, 2])
 @pytest.mark.parametrize("block_n", [64, 128, 192, 256])
 def test_every_tile_config_on_tensor_memory(kind: str, ctas: int, block_n: int) -> None:
-    check_config(kind, BlockScaledConfig(1, block_n, ctas, rows=128, factors=FACTORS[kind]))
+    config = BlockScaledConfig(1, block_n, ctas, rows=128, factors=FACTORS[kind])
+    check_config(kind, config, (300, 280, 1504))
 
 
 @ON_120
@@ -159,13 +160,16 @@ def test_every_tile_config_on_tensor_memory(kind: str, ctas: int, block_n: int) 
 @pytest.mark.parametrize("block_n", [64, 128])
 def test_every_tile_config_of_warps(kind: str, consumers: int, block_n: int) -> None:
     config = WarpScaledConfig(consumers, block_n, factors=FACTORS[kind])
-    check_config(kind, config.within(chip_limits((12, 0)).shared_bytes))
+    check_config(kind, config.within(chip_limits((12, 0)).shared_bytes), (140, 136, 480))
 
 
-def check_config(kind: str, config: BlockScaledConfig | WarpScaledConfig) -> None:
+def check_config(
+    kind: str, config: BlockScaledConfig | WarpScaledConfig, shape: tuple[int, int, int]
+) -> None:
+    m, n, k = shape
     rng = np.random.default_rng(config.block_n + config.block_m)
-    a, b = (Side.drawn(kind, rows, 1504, rng, E4M3) for rows in (300, 280))
-    out = np.full((300, 288), np.nan, np.float32)[:, :280]
+    a, b = (Side.drawn(kind, rows, k, rng, E4M3) for rows in (m, n))
+    out = np.full((m, n + 8), np.nan, np.float32)[:, :n]
 
     with tile_configs(lambda _: config):
         multiplied(a, b, "swizzled", out=out)

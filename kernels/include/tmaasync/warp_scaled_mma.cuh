@@ -38,8 +38,8 @@ private:
     };
 };
 
-// One mma.sync: 16 rows by 8 columns. The scale factors begin at byte kByte of the words, those of
-// B in lane kThread of each four lanes.
+// One mma.sync: 16 rows by 8 columns. The scale factors begin at byte kByte of the words, and
+// lane kThread of each four lanes has the word of B.
 template <typename A, typename B, int kBlock, int kByte, int kThread>
 __device__ __forceinline__ void warp_scaled_mma(
     float* accumulators, const u32 (&a)[4], u32 b0, u32 b1, u32 scale_a, u32 scale_b

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <tmaasync/fragment.cuh>
-#include <tmaasync/has_wgmma.cuh>
 #include <tmaasync/instrument/trace.cuh>
+#include <tmaasync/operands/target.cuh>
 #include <tmaasync/operands/wgmma_forms.cuh>
 #include <tmaasync/ptx/wgmma.cuh>
 #include <tmaasync/ptx/wgmma_mma.cuh>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/operands/copies.cuh>
+#include <tmaasync/operands/target.cuh>
 
 // The names of operations, types and caches in instructions, for the constraint "C" of inline
 // assembly. It takes variables that are arrays of char, and no literals.
@@ -31,12 +32,19 @@ struct Names {
     static constexpr char kF64[] = "f64";
     static constexpr char kCa[] = "ca";
     static constexpr char kCg[] = "cg";
+    static constexpr char kCta[] = "cta";
+    static constexpr char kCluster[] = "cluster";
     static constexpr char kPair[] = ".cta_group::2";
     static constexpr char kW128[] = "::128";
     static constexpr char k64B[] = ".L2::64B";
     static constexpr char k128B[] = ".L2::128B";
     static constexpr char k256B[] = ".L2::256B";
 };
+
+// The shared memory to which a TMA load without multicast goes.
+__device__ constexpr const char* name_of_destination() {
+    return kLoadsIntoCluster ? Names::kCluster : Names::kCta;
+}
 
 // The operation of a reduction.
 __device__ constexpr const char* name_of(ReduceOp op) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/operands/integers.cuh>
+#include <tmaasync/operands/names.cuh>
 
 // PTX ISA: "cp.async.bulk". Addresses and sizes are multiples of 16 bytes. One thread issues.
 namespace tmaasync::ptx {
@@ -10,9 +11,9 @@ __device__ __forceinline__ void cp_async_bulk_load(
     u32 shared, const void* global, u32 bytes, u32 barrier, u64 policy
 ) {
     asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        "cp.async.bulk.shared::%5.global.mbarrier::complete_tx::bytes.L2::cache_hint"
         " [%0], [%1], %2, [%3], %4;" ::"r"(shared),
-        "l"(global), "r"(bytes), "r"(barrier), "l"(policy)
+        "l"(global), "r"(bytes), "r"(barrier), "l"(policy), "C"(name_of_destination())
         : "memory"
     );
 }

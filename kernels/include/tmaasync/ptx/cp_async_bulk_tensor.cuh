@@ -23,41 +23,42 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
-            "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes%5.L2:"
+            "cp.async.bulk.tensor.1d.shared::%6.global.tile.mbarrier::complete_tx::bytes%5.L2:"
             ":cache_hint [%0], [%1, {%2}], [%3], %4;" ::"r"(shared),
-            "l"(map), "r"(c[0]), "r"(barrier), "l"(policy), "C"(name_of_group<kCtaGroup>())
+            "l"(map), "r"(c[0]), "r"(barrier), "l"(policy), "C"(name_of_group<kCtaGroup>()),
+            "C"(name_of_destination())
             : "memory"
         );
     } else if constexpr (kRank == 2) {
         asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes%6.L2:"
+            "cp.async.bulk.tensor.2d.shared::%7.global.tile.mbarrier::complete_tx::bytes%6.L2:"
             ":cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(barrier), "l"(policy),
-            "C"(name_of_group<kCtaGroup>())
+            "C"(name_of_group<kCtaGroup>()), "C"(name_of_destination())
             : "memory"
         );
     } else if constexpr (kRank == 3) {
         asm volatile(
-            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes%7.L2:"
+            "cp.async.bulk.tensor.3d.shared::%8.global.tile.mbarrier::complete_tx::bytes%7.L2:"
             ":cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "l"(policy),
-            "C"(name_of_group<kCtaGroup>())
+            "C"(name_of_group<kCtaGroup>()), "C"(name_of_destination())
             : "memory"
         );
     } else if constexpr (kRank == 4) {
         asm volatile(
-            "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes%8.L2:"
+            "cp.async.bulk.tensor.4d.shared::%9.global.tile.mbarrier::complete_tx::bytes%8.L2:"
             ":cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(barrier), "l"(policy),
-            "C"(name_of_group<kCtaGroup>())
+            "C"(name_of_group<kCtaGroup>()), "C"(name_of_destination())
             : "memory"
         );
     } else if constexpr (kRank == 5) {
         asm volatile(
-            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes%9.L2:"
+            "cp.async.bulk.tensor.5d.shared::%10.global.tile.mbarrier::complete_tx::bytes%9.L2:"
             ":cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(shared),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
-            "l"(policy), "C"(name_of_group<kCtaGroup>())
+            "l"(policy), "C"(name_of_group<kCtaGroup>()), "C"(name_of_destination())
             : "memory"
         );
     }
@@ -79,29 +80,30 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
     const i32* c = at.values;
     if constexpr (kRank == 3) {
         asm volatile(
-            "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes%8."
+            "cp.async.bulk.tensor.3d.shared::%9.global.im2col.mbarrier::complete_tx::bytes%8."
             "L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], {%6}, %7;" ::"r"(shared),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "h"(offsets[0]), "l"(policy),
-            "C"(name_of_group<kCtaGroup>())
+            "C"(name_of_group<kCtaGroup>()), "C"(name_of_destination())
             : "memory"
         );
     } else if constexpr (kRank == 4) {
         asm volatile(
-            "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes%10."
+            "cp.async.bulk.tensor.4d.shared::%11.global.im2col.mbarrier::complete_tx::bytes%10."
             "L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8}, %9;" ::"r"(shared),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(barrier), "h"(offsets[0]),
-            "h"(offsets[1]), "l"(policy), "C"(name_of_group<kCtaGroup>())
+            "h"(offsets[1]), "l"(policy), "C"(name_of_group<kCtaGroup>()),
+            "C"(name_of_destination())
             : "memory"
         );
     } else {
         asm volatile(
-            "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes%12."
+            "cp.async.bulk.tensor.5d.shared::%13.global.im2col.mbarrier::complete_tx::bytes%12."
             "L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10}, %11;" ::"r"(
                 shared
             ),
             "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
             "h"(offsets[0]), "h"(offsets[1]), "h"(offsets[2]), "l"(policy),
-            "C"(name_of_group<kCtaGroup>())
+            "C"(name_of_group<kCtaGroup>()), "C"(name_of_destination())
             : "memory"
         );
     }

@@ -4,7 +4,7 @@
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
 #include <tmaasync/cp_async.cuh>
-#include <tmaasync/has_wgmma.cuh>
+#include <tmaasync/operands/target.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/structured/ring_consumer.cuh>

@@ -1,5 +1,5 @@
 // Contents of shared memory before its first write. Every pair of bytes is a NaN of every type. The
-// signs depend on the address and tell poison from data: 8 bits in each unit of 16 bytes.
+// signs depend on the address and tell poison from data: 7 bits in each unit of 16 bytes.
 #pragma once
 
 #include <array>
@@ -17,8 +17,9 @@ using PoisonedWindow = std::array<uint64_t, kWindowBytes / sizeof(uint64_t)>;
 inline std::unique_ptr<const PoisonedWindow> make_poison() {
     auto words = std::make_unique<PoisonedWindow>();
     for (uint64_t i = 0; i < words->size(); ++i) {
-        // The signs are never all clear or all set.
-        const uint64_t signs = 1 + (i * 0x9e3779b97f4a7c15 >> 32) % 14;
+        // The signs are never all clear or all set, nor make up 0x7fffffff, the NaN of an MMA.
+        uint64_t signs = 1 + (i * 0x9e3779b97f4a7c15 >> 32) % 13;
+        if (signs >= 0b0101) ++signs;
         uint64_t word = 0x7fff7fff7fff7fff;
         for (uint64_t half = 0; half < 4; ++half) word |= (signs >> half & 1) << (16 * half + 15);
         (*words)[i] = word;
