@@ -139,18 +139,6 @@ DEFECTS = (
          Edit('"setp.lt.s32 inside, %3, %4;\\n\\t"', '"setp.le.s32 inside, %3, %4;\\n\\t"'), FAULT,
          "st.global.v2.f32", r"out\[250\]\[\d+\], (\d+ bytes|right) after the end of out"),
     ),
-    *_of(
-        "mma_attention",
-        ("V is not waited for", without("__pipeline_wait_prior(1);", nth=2), FAULT,
-         "load_matrices<true>(", r"cp\.async to these bytes is in flight"),
-        ("other threads' part of V is not waited for",
-         Edit("__syncthreads();", "__syncwarp();", nth=2), FAULT, "load_matrices<true>(",
-         r"cp\.async to these bytes is in flight"),
-        ("K is replaced while it is read",
-         Edit("if (!is_last) copy_tile<KEYS>(tile_k[at ^ 1], k, key0 + KEYS, p.keys);",
-              "if (!is_last) copy_tile<KEYS>(tile_k[at], k, key0 + KEYS, p.keys);"), RACE,
-         "load_matrices<false>(", "the copy may not have landed"),
-    ),
 )  # fmt: skip
 
 
