@@ -174,7 +174,6 @@ def test_slices_of_one_array_among_nans(backend: Any) -> None:
     assert np.isnan(got).all()
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("mask", [Mask(), Mask(True)])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
@@ -204,7 +203,6 @@ def test_keys_are_split(backend: Any, monkeypatch: pytest.MonkeyPatch, cluster: 
         check(backend, arrays, scales=scales)
 
 
-@pytest.mark.slow
 def test_few_queries_of_many_keys_have_several_ctas(backend: Any) -> None:
     with noted() as configs:
         check(backend, drawn((1, 8, 16, 64), (1, 3000, 2, 64), (1, 3000, 2, 64)), Mask(True))
@@ -215,7 +213,6 @@ def test_few_queries_of_many_keys_have_several_ctas(backend: Any) -> None:
     assert schedule.partials >= 4 * len(schedule.splits)
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
 def test_nothing_of_long_sums_is_lost(backend: Any, head_dim: int) -> None:
@@ -252,7 +249,6 @@ def test_keys_whose_weight_float8_rounds_to_0_are_not_in_the_divisor(
     assert (backend.host(out) == 1).all()
 
 
-@pytest.mark.slow
 def test_many_tiles_of_a_cta_under_many_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     of_sms(monkeypatch, 2)
     mask = Mask(True, (150, None))
@@ -277,7 +273,6 @@ def test_a_result_of_its_own(backend: Any) -> None:
         assert_close(got[0], None, expected, one_v, FLOAT8)
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("number", range(19, 80))
 def test_random_problems(backend: Any, number: int) -> None:

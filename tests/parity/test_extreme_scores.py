@@ -88,7 +88,6 @@ def test_large_scores(backend: Any, dtype: str, scale: float | None) -> None:
     check(backend, q, k, normal(KEYS, dtype, seed=2), scale=scale)
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(0, 2)
 @pytest.mark.parametrize(
     ("dtype", "mask"), [("bfloat16", Mask(True)), ("float16", Mask())], ids=str
@@ -108,7 +107,6 @@ def test_large_scores_of_small_differences(
     check(backend, q, k, normal(KEYS, dtype, seed=2), mask, scale=1.0)
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("size", [1e31, 1e36])
 def test_scores_below_minus_1e30(backend: Any, size: float) -> None:
@@ -119,7 +117,6 @@ def test_scores_below_minus_1e30(backend: Any, size: float) -> None:
     check(backend, q, k.astype(q.dtype), normal(KEYS, "bfloat16", seed=2), Mask(True), scale=1.0)
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("softcap", [2.0, 1e4])
 def test_softcap_of_large_scores(backend: Any, softcap: float) -> None:
@@ -189,21 +186,18 @@ def test_the_largest_scales_of_float8(backend: Any) -> None:
     check_float8(backend, (array(2.0**10), array(2.0**9), array(1e30)), scale=1.0)
 
 
-@pytest.mark.slow
 def test_larger_scales_of_float8_are_refused_or_give_nan(backend: Any) -> None:
     with pytest.raises(ArgumentError, match=r"scales\[1\] is .*resolved up to 2\^26"):
         check_float8(backend, (MOST, 1.0, 1.0), scale=1.0)
     check_float8(backend, HUGE, wanted="nan", scale=1.0)
 
 
-@pytest.mark.slow
 def test_scales_of_float8_of_few_queries_and_with_softcap(backend: Any) -> None:
     check_float8(backend, (array(1e-30), array(1e-30), 1.0), queries=1, scale=MOST)
     for scales in ((MOST, MOST, 1.0), TINY, HUGE):
         check_float8(backend, scales, softcap=2.0, scale=MOST)
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("number", [-1.0, np.nan])
 def test_a_scale_that_is_negative_or_no_number_gives_nan(backend: Any, number: float) -> None:
@@ -237,7 +231,6 @@ def spread_scores(rows: int, dtype: str) -> Array:
     return drawn.astype(dtype_of(dtype))
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_gradients_of_a_large_log_sum_exp(backend: Any, dtype: str) -> None:
@@ -249,7 +242,6 @@ def test_gradients_of_a_large_log_sum_exp(backend: Any, dtype: str) -> None:
         assert np.linalg.norm(difference) <= 0.01 * np.linalg.norm(wanted.gradient[..., 1:])
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("scale", [1e6, MOST])
 def test_gradients_of_scores_that_fp32_cannot_resolve_are_nan(backend: Any, scale: float) -> None:

@@ -12,9 +12,7 @@ import pytest
 from parity.attention_oracle import (
     Array,
     Mask,
-    assert_close,
     assert_close_in_float8,
-    attend,
     dtype_of,
     scales_of_heads,
 )
@@ -170,48 +168,6 @@ def test_keys_are_split(backend: Any, page_size: int) -> None:
         check(backend, problem, pages)
 
 
-@pytest.mark.on_the_cpu(3)
-@pytest.mark.parametrize("page_size", [0, 64])
-@pytest.mark.parametrize("splits", [1, 3])
-def test_keys_whose_weight_float8_rounds_to_0_are_not_in_the_divisor(
-    backend: Any, page_size: int, splits: int
-) -> None:
-    """All but the last key have a weight of e^-11.1, and together a part of the sum."""
-    lengths = [0, 1280, 2304]
-    q: Array = np.zeros((6, 1, 64), dtype_of(FLOAT8))
-    k: Array = np.zeros((lengths[-1], 1, 64), dtype_of(FLOAT8))
-    q[..., 0], k[..., 0] = 1, -1
-    k[np.array(lengths[1:]) - 1] = 0
-    v: Array = np.ones(k.shape, k.dtype)
-    options: dict[str, Any] = {}
-    if page_size:
-        k, v = (one.reshape(-1, page_size, 1, 64) for one in (k, v))
-        pages = np.zeros((2, 20), np.int32)
-        pages[0], pages[1, :16] = np.arange(20), np.arange(20, 36)
-        options["page_table"] = backend.array(pages)
-    given_q, given_k, given_v = (backend.array(array.view(np.uint8)) for array in (q, k, v))
-    of_queries, of_keys = (backend.array(np.array(one, np.int32)) for one in ([0, 2, 6], lengths))
-    out = backend.array(np.full(q.shape, np.nan, np.float16))
-
-    with one_config(1, kv_splits=splits):
-        ops.varlen_attention(
-            given_q,
-            given_k,
-            given_v,
-            of_queries,
-            of_keys,
-            4,
-            1280,
-            scale=11.1,
-            dtype=FLOAT8,
-            out=out,
-            **options,
-        )
-
-    assert (backend.host(out) == 1).all()
-
-
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(0, 11)
 @pytest.mark.parametrize(
     ("consumers", "block_n", "head_dim"),
@@ -248,7 +204,6 @@ def test_softcap(backend: Any) -> None:
         check(backend, replace(PLAIN, softcap=3.0, mask=Mask(True)), scales=(2.0, None, 0.5))
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("number", range(40))
 def test_random_problems_with_the_config_of_the_cost_model(backend: Any, number: int) -> None:
@@ -266,7 +221,6 @@ def test_random_problems_with_the_config_of_the_cost_model(backend: Any, number:
     assert all(config.transposes_v for config in configs)
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(3)
 @pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=str)
 @pytest.mark.parametrize("page_size", [0, 16])
@@ -280,7 +234,6 @@ def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask, page_siz
     assert all(config.has_few_rows for config in configs)
 
 
-@pytest.mark.slow
 @pytest.mark.on_the_cpu(1, 5)
 @pytest.mark.parametrize(("queries", "heads", "few"), [(8, 1, True), (9, 1, False), (2, 4, True)])
 @pytest.mark.parametrize("softcap", [None, 3.0])
@@ -294,7 +247,6 @@ def test_few_rows_of_short_keys(
     assert all(config.has_few_rows == few for config in configs)
 
 
-@pytest.mark.slow
 def test_many_tiles_of_a_cta_under_many_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     of_sms(monkeypatch, 2)
     problem = replace(PLAIN, queries=(67, 0, 200, 1), keys=(150, 3, 0, 61), mask=Mask(True))
@@ -302,32 +254,6 @@ def test_many_tiles_of_a_cta_under_many_schedules(monkeypatch: pytest.MonkeyPatc
         with one_config(2), scheduled("adversarial", seed=seed, races=True):
             check(Emulate(), problem)
             check(Emulate(), problem, paged_from(problem, 16))
-
-
-@pytest.mark.slow
-def test_a_result_of_its_own_from_calls_in_the_cache(backend: Any) -> None:
-    lengths = np.array([0, 67, 130])
-    rng = np.random.default_rng(1)
-    arrays = [rng.standard_normal((130, 2, 64)).astype(dtype_of(FLOAT8)) for _ in range(3)]
-    given = [backend.array(bytes_of(array)) for array in arrays]
-    on_device = backend.array(lengths.astype(np.int32))
-    scale = backend.array(np.array([0.5], np.float32))
-    for cumulative in (lengths, on_device):
-        for _ in range(3):  # the second by the operation of the first, the third by its launch
-            out = ops.varlen_attention(
-                given[0],
-                given[1],
-                given[2],
-                cumulative,
-                max_seqlen_q=67,
-                dtype=FLOAT8,
-                scales=(2.0, scale, None),
-            )
-            got = backend.host(out)
-            assert got.dtype == dtype_of("bfloat16")
-            for rows in (slice(0, 67), slice(67, 130)):
-                q, k, v = (array[rows].astype(np.float64) for array in arrays)
-                assert_close(got[rows], None, attend(q, k, v, Mask()), v, FLOAT8)
 
 
 # --- what is refused ---
