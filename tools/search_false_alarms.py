@@ -226,6 +226,9 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
         "groups": lambda: ops.grouped_matmul(
             drawn(500, 136), drawn(4, 136, 72), np.array([60, 60, 90, 400], np.int32)
         ),
+        "groups along K": lambda: ops.k_grouped_matmul(
+            drawn(200, 136).T, drawn(200, 72), np.array([60, 60, 90, 190], np.int32)
+        ),
         "FP8 with float32 scales": lambda: float_scaled(300, 264),
         **BLOCK_SCALED,
     }

@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) conv2d_tensor_m
     multiply_in_tensor_memory(
         dynamic_shared<SharedMemory>(), MatrixTiles(m, k, columns),
         [&](const auto& stage, const OutputTile& tile, int block) {
-            const int n = tile.n + Cluster::rank_m() * OperandB::kExtent;
+            const int n = first_column_of_b(tile);
             if (block == 0) column = images.column({0, tile.m});
 #pragma unroll
             for (int chunk = 0; chunk < kChunksPerStage; ++chunk, images.step(column)) {

@@ -19,7 +19,7 @@
 #include <tmaasync/wgmma.cuh>
 
 #include "consumer.cuh"
-#include "report_groups.cuh"
+#include "groups.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;

@@ -11,7 +11,7 @@
 // beyond the group, whose map of C drops them. `broken_group` is as in grouped_gemm.cu.
 #include <tmaasync/structured/grouped_scheduler.cuh>
 
-#include "report_groups.cuh"
+#include "groups.cuh"
 #include "unscaled_tensor_memory.cuh"
 
 using namespace tmaasync;

@@ -16,7 +16,7 @@
 #include <tmaasync/wgmma.cuh>
 
 #include "config.cuh"
-#include "report_groups.cuh"
+#include "groups.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;
@@ -29,24 +29,6 @@ using Loop = TileLoop<
     WgmmaOperand<typename BTile::Tile, Major::kMN>>;
 
 extern "C" __device__ const int k_grouped_gemm_shared_bytes = sizeof(SharedMemory);
-
-// An iterator over the rows of the groups.
-class GroupRows {
-public:
-    __device__ explicit GroupRows(const RowGroups& groups)
-        : groups_(groups), rows_(groups.after(0, 0)) {}
-
-    // The rows of a group; groups must not decrease from call to call.
-    __device__ RaggedSequence of(int group) {
-        while (group_ < group) rows_ = groups_.after(rows_.end(), ++group_);
-        return rows_;
-    }
-
-private:
-    RowGroups groups_;
-    RaggedSequence rows_;
-    int group_ = 0;
-};
 
 __device__ void load_tiles(
     SharedMemory& shared,

@@ -55,6 +55,11 @@ struct MatrixTiles {
     __device__ void help(int) const {}
 };
 
+// The first column of this CTA's part of a tile of B.
+__device__ __forceinline__ int first_column_of_b(const OutputTile& tile) {
+    return tile.n + Cluster::rank_m() * OperandB::kExtent;
+}
+
 // Load the operands that this CTA has of a K block.
 template <typename Ring>
 __device__ __forceinline__ void load_operands(
@@ -64,8 +69,7 @@ __device__ __forceinline__ void load_operands(
     const OutputTile& tile,
     int block
 ) {
-    const int depth = block * kK;
-    const int column = tile.n + Cluster::rank_m() * OperandB::kExtent;
+    const int depth = block * kK, column = first_column_of_b(tile);
     Ring::load(stage, a, stage->a, at<ATile, A_IS_K_MAJOR>(tile.m, depth, tile.batch));
     Ring::load(stage, b, stage->b, at<BTile, B_IS_K_MAJOR>(column, depth, tile.batch));
 }

@@ -15,6 +15,7 @@ SOURCES = (
     "gemm_tensor_memory.cu",
     "gemm_tensor_memory_epilogue.cu",
     "grouped_gemm_tensor_memory.cu",
+    "k_grouped_gemm_tensor_memory.cu",
     "promoted_gemm_tensor_memory.cu",
     "scaled_gemm_tensor_memory.cu",
 )

@@ -141,6 +141,22 @@ def test_random_groups(seed: int) -> None:
     assert np.isnan(out[ends[-1] :]).all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_random_groups_along_k(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dtype = (np.float16, ml_dtypes.bfloat16)[seed % 2]
+    m, n = (int(rng.choice(SIZES)) for _ in range(2))
+    ends = np.cumsum(rng.choice([0, 1, 40, 64, 130, 300], 5)).astype(np.int32)
+    a, b = (rng.standard_normal((ends[-1] + 9, side)).astype(dtype) for side in (m, n))
+    a[ends[-1] :] = np.nan  # these rows belong to no group
+    out = np.full((5, m, -(-n // 8) * 8), np.nan, (dtype, np.float32)[seed // 2])[..., :n]
+
+    ops.k_grouped_matmul(a.T, stored(b, rng), ends, out=out)
+
+    for one, start, end in zip(out, [0, *ends], ends, strict=False):
+        check(one, a[start:end].T, b[start:end])
+
+
 def convolved(images: Any, filters: Any, stride: int, padding: int) -> Any:
     sides = (padding, padding)
     padded = np.pad(images.astype(np.float64), ((0, 0), sides, sides, (0, 0)))

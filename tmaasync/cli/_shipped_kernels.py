@@ -225,6 +225,7 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "grouped_gemm.cu": (_grouped_matmul,),
         "grouped_gemm_tensor_memory.cu": (lambda: _on_b200(_grouped_matmul),),
         "k_grouped_gemm.cu": (_k_grouped_matmul,),
+        "k_grouped_gemm_tensor_memory.cu": (lambda: _on_b200(_k_grouped_matmul),),
         "scaled_gemm.cu": (_scaled_matmul,),
         "promoted_gemm_tensor_memory.cu": (lambda: _on_b200(_scaled_matmul),),
         "scaled_gemm_tensor_memory.cu": (

@@ -15,6 +15,7 @@ from tmaasync.ops._extents import check_extents
 from tmaasync.ops._gemm.config import Occupancy, PersistentWork, TileConfig
 from tmaasync.ops._gemm.cost_model import choose_config
 from tmaasync.ops._gemm.legal_tiles import Problem
+from tmaasync.ops._gemm.tensor_memory import runs_on_tensor_memory, tensor_memory_config
 from tmaasync.ops._gemm.tiles import (
     GroupedPointers,
     KGroupedArguments,
@@ -192,7 +193,10 @@ class KGroupedMatmul(Operation):
             m_major=False,
             on_lines=True,  # else the cost model takes pairs of CTAs alone, which share loads
         )
-        config = self.fitted(choose_config(problem, occupancy, fits=_fits))
+        if runs_on_tensor_memory(self.backend, problem.operands):
+            config = tensor_memory_config(problem, occupancy)
+        else:
+            config = self.fitted(choose_config(problem, occupancy, fits=_fits))
         views = (self._a.rows.over(a), self._b.rows.over(b), self._out.rows.over(out))
         tiles = k_grouped_tiles(*views, config)
         kernel = k_grouped_kernel([tile.cuda_type for tile in tiles], config)

@@ -107,15 +107,19 @@ struct OutlyingTile {
 
     __device__ __forceinline__ void prefetch_descriptor() const { tile.prefetch_descriptor(); }
 
+    // kCtas is as in RaggedTensorMap::async_copy().
+    template <int kCtas>
     __device__ __forceinline__ void async_copy(
         Shared& shared, SharedMemBarrier& barrier, Coordinates<kRank> at, CachePolicy policy
     ) const {
         Tile::check_load(shared, at);
+        u32 counted = barrier.address();
+        if constexpr (kCtas == 2) counted = ptx::even_cta_of_pair(counted);
 #pragma unroll
         for (int box = 0; box < Tile::kBoxes; ++box) {
             const auto start = Tile::box_start(at, box);
-            tma::load<kRank>(
-                Tile::box_address(shared, box), map_for(start), start, barrier.address(), policy
+            tma::load<kRank, kCtas>(
+                Tile::box_address(shared, box), map_for(start), start, counted, policy
             );
         }
     }
@@ -249,7 +253,9 @@ struct RaggedTensorMap {
     }
 
     // Load the tile at these coordinates of the sequence, with zeros beyond its end. The barrier
-    // must expect kBytes.
+    // must expect kBytes. With kCtas = 2 (sm_100a, sm_103a) the barrier at this offset in the even
+    // CTA of a pair counts the bytes of both.
+    template <int kCtas = 1>
     __device__ __forceinline__ void async_copy(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -257,7 +263,9 @@ struct RaggedTensorMap {
         Coordinates<kRank> at,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        outlying.async_copy(shared, barrier, load_coordinates(sequence, at), policy);
+        outlying.template async_copy<kCtas>(
+            shared, barrier, load_coordinates(sequence, at), policy
+        );
     }
 
     // Load box `box` of the tile, in shared-memory order, from these coordinates of the sequence.
@@ -404,7 +412,9 @@ struct RaggedTMA3DTile {
         i32 column = 0,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        outlying.async_copy(shared, barrier, load_coordinates(sequence, row, head, column), policy);
+        outlying.template async_copy<1>(
+            shared, barrier, load_coordinates(sequence, row, head, column), policy
+        );
     }
 
     // Store the tile; rows beyond the end of the sequence are dropped. Follow with commit_group().

@@ -13,7 +13,7 @@ from tmaasync.tile import create_tma_tile
 
 SOURCE = shipped_text(
     "grouped_gemm_tensor_memory.cu",
-    *("gemm/report_groups.cuh", "gemm/unscaled_tensor_memory.cuh", "gemm/tensor_memory.cuh"),
+    *("gemm/groups.cuh", "gemm/unscaled_tensor_memory.cuh", "gemm/tensor_memory.cuh"),
 )
 STORE = "output.store(accumulators, c, tile);"
 LOAD = "load_operands(stage, a, b, rows, block);"

@@ -190,7 +190,6 @@ class TileConfig:
 
     sources: ClassVar[tuple[str, str]] = ("gemm.cu", "gemm_epilogue.cu")
     """The kernels of the plain GEMM, and of the one with an epilogue."""
-    grouped_source: ClassVar = "grouped_gemm.cu"
     shifts_rows: ClassVar[bool] = True
     """Whether the kernels may load A 64 rows at a time."""
 

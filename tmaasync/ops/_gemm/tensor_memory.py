@@ -44,7 +44,6 @@ class TensorMemoryConfig(TileConfig):
     """CTA tiles of 128 rows; the two CTAs of a cluster multiply as a pair."""
 
     sources: ClassVar = ("gemm_tensor_memory.cu", "gemm_tensor_memory_epilogue.cu")
-    grouped_source: ClassVar = "grouped_gemm_tensor_memory.cu"
     shifts_rows: ClassVar = False
 
     @property

@@ -24,7 +24,7 @@ from tmaasync.ops._gemm.config import (
     TileConfig,
 )
 from tmaasync.ops._gemm.epilogue import Epilogue
-from tmaasync.ops._gemm.tensor_memory import PromotedConfig
+from tmaasync.ops._gemm.tensor_memory import PromotedConfig, TensorMemoryConfig
 from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import (
@@ -315,7 +315,8 @@ def grouped_kernel(types: Sequence[str], b_transposed: bool, config: TileConfig)
     else:
         named = {"ATile": rows, "BTile": matrices, "CTile": out}
         constants = gemm_constants(False, b_transposed, config)
-    return shipped_kernel(config.grouped_source, named, constants)
+    on_tensor_memory = "_tensor_memory" if isinstance(config, TensorMemoryConfig) else ""
+    return shipped_kernel(f"grouped_gemm{on_tensor_memory}.cu", named, constants)
 
 
 # --- k_grouped_gemm.cu ------------------------------------------------------------------------
@@ -348,14 +349,19 @@ def k_grouped_tiles(a: ArrayView, b: ArrayView, c: ArrayView, config: TileConfig
             swizzle=Swizzle.B128,
             l2_promotion=_l2_promotion(view, is_read_once=False),
         )
-        for view, side in ((a, config.block_m), (b, config.block_n))
+        for view, side in ((a, config.block_m), (b, config.b_tile[0]))
     )
     return KGroupedTiles(left, right, output_tile(c, config))
 
 
 def k_grouped_kernel(types: Sequence[str], config: TileConfig) -> Kernel:
+    constants = gemm_constants(True, False, config)
+    if isinstance(config, TensorMemoryConfig):
+        named = dict(zip(("AMap", "BMap", "CTile"), types, strict=True))
+        named |= {"ATile": "AMap::Tile", "BTile": "BMap::Tile"}
+        return shipped_kernel("k_grouped_gemm_tensor_memory.cu", named, constants)
     named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
-    return shipped_kernel("k_grouped_gemm.cu", named, gemm_constants(True, False, config))
+    return shipped_kernel("k_grouped_gemm.cu", named, constants)
 
 
 # --- scaled_gemm.cu ---------------------------------------------------------------------------

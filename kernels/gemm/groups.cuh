@@ -5,6 +5,24 @@
 
 namespace tmaasync::kernels::gemm {
 
+// An iterator over the rows of the groups.
+class GroupRows {
+public:
+    __device__ explicit GroupRows(const RowGroups& groups)
+        : groups_(groups), rows_(groups.after(0, 0)) {}
+
+    // The rows of a group; groups must not decrease from call to call.
+    __device__ RaggedSequence of(int group) {
+        while (group_ < group) rows_ = groups_.after(rows_.end(), ++group_);
+        return rows_;
+    }
+
+private:
+    RowGroups groups_;
+    RaggedSequence rows_;
+    int group_ = 0;
+};
+
 // Write the number, counted from 1, of a group that ends before it starts or beyond the arrays, if
 // there is one. Called by all lanes of a warp.
 __device__ __forceinline__ void report_groups(const RowGroups& groups, i32* broken_group) {
