@@ -93,9 +93,8 @@ def test_every_tile_is_computed_once_in_every_order(ctas: int) -> None:
             multiply(TEXT, ctas, 500, 200, 136)
 
 
-@pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
-def test_it_compiles_without_spills(arch: str) -> None:
-    program = built(SOURCE, 2).compile(arch)
+def test_it_compiles_without_spills() -> None:
+    program = built(SOURCE, 2).compile("sm_100a")
 
     assert program.entries["gemm"].spill_bytes == 0
     assert "warning" not in program.log
