@@ -101,7 +101,8 @@ def rows(world: World, arguments: argparse.Namespace) -> Iterator[dict[str, Any]
             row = interleaved(world, problem.works(), 1, ROUNDS, "one_gpu")
             problem.check()
             mask = "causal, " if causal else ""
-            case = f"{len(world)} ranks, {mask}{tokens} tokens, {heads} heads of {kv_heads}"
+            of_heads = f"{heads} heads over {kv_heads} of {HEAD_DIM}"
+            case = f"{len(world)} ranks, {mask}{tokens} tokens, {of_heads}"
             flop = 4 * tokens**2 * heads * HEAD_DIM // (2 if causal else 1)
             tflops = {name: round(flop / us / 1e6 / len(world)) for name, us in row["us"].items()}
             tflops["one_gpu"] *= len(world)
