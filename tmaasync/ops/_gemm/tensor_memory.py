@@ -98,12 +98,21 @@ def tensor_memory_config(
         active = occupancy.max_active_clusters(config.cluster)
         rows = problem.m + (config.cluster_rows // 2 if is_uneven else 0)
         clusters = config.clusters(rows, problem.n) * problem.batches
-        return -(-clusters // active) * (config.block_n + _TILE_OVERHEAD)
+        return -(-clusters // active) * (_columns(config) + _TILE_OVERHEAD)
 
     config = min(_candidates(problem), key=time)
     if may_split and problem.batches == 1:
         config = _faster_with_split_k(problem, occupancy, config)
     return overridden(config)
+
+
+def _columns(config: TileConfig) -> int:
+    """Return the columns whose multiplication takes as long as a tile's K block, or as its loads.
+
+    In the cycles in which a CTA multiplies 64 bytes of K by one column, 64 bytes arrive from L2:
+    an H200's L2 gives each SM 60 bytes in a clock (split_k.l2_bytes of h200.toml).
+    """
+    return max(config.block_n, _ROWS + config.block_n // config.cluster)
 
 
 def _faster_with_split_k(
@@ -121,8 +130,7 @@ def _faster_with_split_k(
         clusters = config.split_k * config.clusters(problem.m, problem.n)
         waves = -(-clusters // occupancy.max_active_clusters(config.cluster))
         blocks = -(-problem.k_blocks // config.split_k)
-        loaded = _ROWS + config.block_n // config.cluster
-        alone = waves * blocks * max(config.block_n, loaded) / _COLUMNS_PER_MICROSECOND
+        alone = waves * blocks * _columns(config) / _COLUMNS_PER_MICROSECOND
         time = max(alone, read)
         if not config.over_grid:
             return time
@@ -194,16 +202,13 @@ class BlockScaledConfig(TensorMemoryConfig):
 def block_scaled_config(m: int, n: int, factors: int, occupancy: Occupancy) -> BlockScaledConfig:
     """Return the config with the least predicted time; none was measured.
 
-    A tile takes as long as its multiplication, or as its loads: in the cycles in which a CTA
-    multiplies 64 bytes of K by one column, 64 bytes arrive from L2. With one set of accumulators
-    the next tile also waits until they are stored.
+    With one set of accumulators the next tile also waits until they are stored.
     """
 
     def time(config: BlockScaledConfig) -> int:
         active = occupancy.max_active_clusters(config.cluster)
-        loaded = _ROWS + config.block_n // config.cluster
         overhead = _TILE_OVERHEAD * (1 if config.has_two_sets else 2)
-        return -(-config.clusters(m, n) // active) * (max(config.block_n, loaded) + overhead)
+        return -(-config.clusters(m, n) // active) * (_columns(config) + overhead)
 
     candidates = (
         BlockScaledConfig(1, block_n, ctas, rows=_ROWS, factors=factors)
