@@ -90,6 +90,7 @@ def test_matmul_with_an_epilogue_and_k_split_over_the_grid(rng: np.random.Genera
     check(ops.matmul(a, b, bias=bias, activation="relu"), np.maximum(wanted + bias, 0), 4096)
 
 
+@ON_120
 def test_grouped_matmuls(rng: np.random.Generator) -> None:
     a, b = halves(rng, 200, 72), halves(rng, 3, 72, 136)
     ends = np.array([70, 70, 200], np.int32)
@@ -104,6 +105,7 @@ def test_grouped_matmuls(rng: np.random.Generator) -> None:
     check(ops.k_grouped_matmul(left.T, right, ends), wanted, 200)
 
 
+@ON_120
 def test_conv2d(rng: np.random.Generator) -> None:
     images, filters = halves(rng, 2, 9, 11, 64), halves(rng, 72, 3, 3, 64)
     windows = np.lib.stride_tricks.sliding_window_view(images.astype(np.float64), (3, 3), (1, 2))
@@ -112,6 +114,7 @@ def test_conv2d(rng: np.random.Generator) -> None:
     check(ops.conv2d(images, filters), wanted, 576)
 
 
+@ON_120
 def test_scaled_matmul(rng: np.random.Generator) -> None:
     a, b = (halves(rng, *shape, dtype=E4M3) for shape in ((150, 256), (130, 256)))
     scale_a, scale_b = rng.random((150, 2), np.float32), rng.random((2, 2), np.float32)
