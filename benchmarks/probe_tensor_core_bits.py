@@ -76,10 +76,11 @@ class Form:
 def _forms() -> tuple[Form, ...]:
     wide = [(F16, F16, F32, 16), (BF16, BF16, F32, 16), (F16, F16, F16, 16), (TF32, TF32, F32, 8)]
     float8 = [(E4M3, E4M3, F32, 32), (E5M2, E5M2, F32, 32), (E4M3, E5M2, F16, 32)]
-    halves = [(F16, F16, F32, 8), (BF16, BF16, F32, 8), (F16, F16, F16, 8), (TF32, TF32, F32, 4)]
+    of_warp = [*wide, *float8, (E5M2, E4M3, F32, 32)]
     return (
         *(Form(f"wgmma {place}", *one) for one in wide + float8 for place in ("ss", "rs")),
-        *(Form("mma.sync", *one) for one in wide + halves + float8[:2] + [(E4M3, E5M2, F32, 32)]),
+        *(Form("mma.sync", *one) for one in of_warp),
+        *(Form("mma.sync", a, b, out, k // 2) for a, b, out, k in of_warp),
     )
 
 

@@ -216,10 +216,13 @@ def _added_in_halves(xp: Any, a: Array, b: Array, c: Array, types: Types) -> Arr
     sums = xp.zeros_like(c)
     for part in (ks % 4 < 2, ks % 4 >= 2):
         sums = multiply(xp, a[:, :, part], b[:, :, part], sums, types, Model())
-    with np.errstate(invalid="ignore"):
-        floats = c.astype(xp.uint32).view(xp.float32) + sums.astype(xp.uint32).view(xp.float32)
-    bits = floats.view(xp.uint32).astype(xp.int64)
-    return xp.where(xp.isnan(floats), 0x7FFFFFFF, bits)
+    kinds = (
+        (xp.uint16, xp.float16, 0x7FFF) if types[2] is F16 else (xp.uint32, xp.float32, 0x7FFFFFFF)
+    )
+    integer, real, nan = kinds
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = c.astype(integer).view(real) + sums.astype(integer).view(real)
+    return xp.where(xp.isnan(total), nan, total.view(integer).astype(xp.int64))
 
 
 def multiply(xp: Any, a: Array, b: Array, c: Array, types: Types, model: Model) -> Array:

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from parity.backends import Emulate
-from parity.float8_accumulation import truncated_matmul
+from parity.tensor_core_sums import accumulated
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
 from tmaasync.ops._gemm.config import ScaledTileConfig
@@ -58,7 +58,7 @@ class Problem:
         for block, b_scales in enumerate(self.column_scales):
             ks = slice(128 * block, 128 * (block + 1))
             scales = self.scale_a[:, block, None].astype(np.float64) * b_scales
-            total += scales * truncated_matmul(a[:, ks], b[:, ks])
+            total += scales * accumulated(a[:, ks], b[:, ks])
         return total
 
     def sizes(self) -> Any:

@@ -15,7 +15,6 @@
 #include "state/cta.hpp"
 #include "state/launch.hpp"
 #include "tensor_cores/multiply.hpp"
-#include "tensor_cores/tcgen05_multiply.hpp"
 
 namespace tmaasync_emulate {
 
@@ -84,7 +83,6 @@ struct Cluster {
     std::vector<Cta> ctas;
     std::unique_ptr<MmaBuffers> mma_buffers;
     std::unique_ptr<Detector> detector;  // null unless the launch is searched for races
-    std::unique_ptr<Tcgen05Multiplication> tensor_core;  // null before the first tcgen05.mma
     std::unique_ptr<TensorRaces> tensor_races;           // null without a detector
     std::unique_ptr<Recorder> recorder;                  // null without a trace
     uint64_t index = 0;     // number in the grid, or in all grids that run together

@@ -5,17 +5,18 @@
 #include <cstdint>
 #include <tmaasync_emulate/calls.hpp>
 
+#include "tensor_cores/tcgen05_multiply.hpp"
+
 namespace tmaasync_emulate {
 
 constexpr uint32_t kGroupThreads = 128;
 constexpr uint32_t kMmaRows = 64;
-constexpr uint32_t kMaxMmaDepth = 32;
 constexpr uint32_t kMaxMmaColumns = 256;
 
-// Operands and accumulators of one wgmma. The words are floats, or integers that wrap.
+// Operands of an instruction of the tensor cores, and the accumulators of one wgmma: 64 rows of
+// words. A half fills the low half of its word.
 struct MmaBuffers {
-    alignas(64) uint32_t a[kMmaRows * kMaxMmaDepth];
-    alignas(64) uint32_t b[kMaxMmaDepth * kMaxMmaColumns];
+    Tcgen05Multiplication multiplication;
     alignas(64) uint32_t accumulators[kMmaRows * kMaxMmaColumns];
 };
 
@@ -28,7 +29,7 @@ void gather_accumulators(const GroupMma& mmas, MmaBuffers& at);
 // Copies the accumulators in the buffer to the threads.
 void scatter_accumulators(const GroupMma& mmas, MmaBuffers& at);
 
-// Multiplies A by B, and adds the result to the accumulators in the buffer.
+// Multiplies A by B, and adds the accumulators in the buffer, if they count.
 void execute_mma(const GroupMma& mmas, const uint8_t* window, MmaBuffers& at);
 
 }  // namespace tmaasync_emulate

@@ -75,6 +75,7 @@ void Tcgen05Multiplication::reset(const InstructionDescriptor& instruction) {
     accumulates = true;
     scale_input_d = 0;
     is_of_warp = false;
+    sums = {};
 }
 
 void Tcgen05Multiplication::decode() {

@@ -9,40 +9,23 @@ namespace tmaasync_emulate {
 
 namespace {
 
-// The terms of one element of D, a[k] * b[k] and D's old value, are aligned to the greatest
-// exponent, as it is encoded. They keep 25 bits below it, and are cut towards zero.
-constexpr int32_t kKeptBits = 25;
-
 // Within these greatest exponents no float overflows, and a term that is no normal float is cut
-// to zero: its unit would be 2^-125. Elements beyond take the slow way.
+// to zero: with 25 bits its unit would be 2^-125. Elements beyond take the slow way.
 constexpr int32_t kLeastFast = -100, kGreatestFast = 125;
 
-constexpr uint32_t kLanes = 8;
 // 16 terms of at most 2^27 units, less the last bits of 11-bit significands, stay below 2^31.
-constexpr uint32_t kChunk = 16;  // along K
+constexpr uint32_t kChunk = 16;          // along K
+constexpr int32_t kBitsOfOneChunk = 20;  // with as few the terms of the longest K do
 
-// Vectors as they are computed with, and as they lie in memory.
-template <typename Value>
-using Lanes [[gnu::vector_size(32)]] = Value;
-template <typename Value>
-using LanesInMemory [[gnu::vector_size(32), gnu::aligned(2), gnu::may_alias]] = Value;
 using Floats = Lanes<float>;
 using Words = Lanes<uint32_t>;
 using Integers = Lanes<int32_t>;
 using HalfShorts [[gnu::vector_size(16), gnu::aligned(2), gnu::may_alias]] = int16_t;
 using HalfIntegers [[gnu::vector_size(16)]] = int32_t;
 using HalfFloats [[gnu::vector_size(16)]] = float;
+using HalfWords [[gnu::vector_size(16), gnu::aligned(4), gnu::may_alias]] = uint32_t;
 using Doubles = Lanes<double>;
 using LongWords = Lanes<uint64_t>;
-
-template <typename Value>
-[[gnu::always_inline]] inline auto load(const Value* from) {
-    return (Lanes<Value>)*reinterpret_cast<const LanesInMemory<Value>*>(from);
-}
-template <typename Value, typename Vector>
-[[gnu::always_inline]] inline void store(Value* to, const Vector& lanes) {
-    *reinterpret_cast<LanesInMemory<Value>*>(to) = lanes;
-}
 
 // D's old value.
 FloatElement old_value(const Tcgen05Multiplication& mma, uint32_t word) {
@@ -82,6 +65,7 @@ struct FloatBlock {
     alignas(32) float old_units[kBlockColumns];  // factor of D's old value, to the same units
     alignas(32) float back[kBlockColumns];       // from units
     alignas(32) int32_t slow[kBlockColumns];     // not 0 if this way is not exact
+    alignas(32) int32_t terms[kBlockColumns];    // the sum of some, in units
     alignas(32) double sums[kBlockColumns];      // exact, in units
     alignas(32) uint32_t results[kBlockColumns];
 };
@@ -90,6 +74,7 @@ struct FloatBlock {
     const RowOfA& a, const int16_t* b_exponents, FloatBlock& block
 ) {
     Lanes<int16_t> greatest = load(b_exponents + a.rows_of_b[0]) + a.exponents[0];
+#pragma GCC unroll 8
     for (uint32_t k = 1; k < a.depth; ++k) {
         const Lanes<int16_t> found = load(b_exponents + a.rows_of_b[k]) + a.exponents[k];
         greatest = found > greatest ? found : greatest;
@@ -100,14 +85,11 @@ struct FloatBlock {
 // D's old values: floats that all count in full.
 [[gnu::always_inline]] inline void load_floats(const uint32_t* words, FloatBlock& block) {
     for (uint32_t i = 0; i < kBlockColumns; i += kLanes) {
-        const Words word = load(words + i);
-        const Integers field = (Integers)(word >> 23 & 255);
-        Integers exponent = field - 127;
-        exponent = field == 0 ? Integers{} - 126 : exponent;
-        exponent = field == 255 ? Integers{} + kExponentOfSpecial : exponent;
-        exponent = (word << 1) == 0 ? Integers{} + kExponentOfZero : exponent;
-        store(block.old_exponents + i, exponent);
-        store(block.old + i, (Floats)word);
+        const Words magnitude = load(words + i) << 1;
+        const Integers field = (Integers)(magnitude >> 24);  // special numbers' is slow
+        const Integers exponent = (field > 1 ? field : Integers{} + 1) - 127;
+        store(block.old_exponents + i, magnitude == 0 ? Integers{} + kExponentOfZero : exponent);
+        store(block.old + i, (Floats)load(words + i));
     }
 }
 
@@ -121,16 +103,23 @@ void load_others(
     }
 }
 
+[[gnu::always_inline]] inline Integers integers(const int16_t* from) {
+    return __builtin_convertvector(*reinterpret_cast<const HalfShorts*>(from), Integers);
+}
+
+[[gnu::always_inline]] inline bool is_any(const Integers& lanes) {
+    const auto words = (LongWords)lanes;
+    return words[0] | words[1] | words[2] | words[3];
+}
+
 // Returns whether an element is slow.
 [[gnu::always_inline]] inline bool find_units(
-    const RowOfA& a, const int16_t* b_scales, FloatBlock& block
+    const RowOfA& a, const int16_t* b_scales, int32_t kept_bits, FloatBlock& block
 ) {
     Integers any = {};
     for (uint32_t i = 0; i < kBlockColumns; i += kLanes) {
-        const auto shorts = *reinterpret_cast<const HalfShorts*>(b_scales + i);
-        const auto terms = *reinterpret_cast<const HalfShorts*>(block.greatest + i);
-        const Integers scale = __builtin_convertvector(shorts, Integers) + a.scale;
-        const Integers term = __builtin_convertvector(terms, Integers) + scale;
+        const Integers scale = b_scales ? integers(b_scales + i) + a.scale : Integers{};
+        const Integers term = integers(block.greatest + i) + scale;
         const Integers old = load(block.old_exponents + i);
         Integers greatest = term > old ? term : old;
         const Integers slow =
@@ -138,60 +127,85 @@ void load_others(
         any |= slow;
         greatest = greatest > kGreatestFast ? Integers{} + kGreatestFast : greatest;
         greatest = greatest < kLeastFast ? Integers{} + kLeastFast : greatest;
-        const Integers unit = greatest - kKeptBits;
+        const Integers unit = greatest - kept_bits;
         Integers field = 127 + scale - unit;
-        field = field < 0 ? Integers{} : field;
-        field = field > 254 ? Integers{} + 254 : field;
+        if (b_scales) {
+            field = field < 0 ? Integers{} : field;
+            field = field > 254 ? Integers{} + 254 : field;
+        }
         store(block.slow + i, slow);
         store(block.units + i, (Floats)(field << 23));
         store(block.old_units + i, (Floats)((127 - unit) << 23));
         store(block.back + i, (Floats)((127 + unit) << 23));
     }
-    const auto words = (LongWords)any;
-    return words[0] | words[1] | words[2] | words[3];
+    return is_any(any);
 }
 
 [[gnu::always_inline]] inline Doubles doubles(const int32_t* from) {
     return __builtin_convertvector(*reinterpret_cast<const HalfIntegers*>(from), Doubles);
 }
 
-// Adds all terms, exactly, to D's old value.
-[[gnu::always_inline]] inline void sum_block(const RowOfA& a, const float* b, FloatBlock& block) {
-    alignas(32) int32_t terms[kBlockColumns];
+// Adds the terms of a part of K, in units.
+[[gnu::always_inline]] inline void add_terms(
+    const RowOfA& a, const float* b, uint32_t begin, uint32_t end, FloatBlock& block
+) {
+    const Floats low = load(block.units), high = load(block.units + kLanes);
+    Words low_sum = {}, high_sum = {};
+#pragma GCC unroll 4
+    for (uint32_t k = begin; k < end; ++k) {
+        const float* const from = b + a.rows_of_b[k];
+        const Floats low_term = a.values[k] * load(from) * low;
+        const Floats high_term = a.values[k] * load(from + kLanes) * high;
+        low_sum += (Words) __builtin_convertvector(low_term, Integers);
+        high_sum += (Words) __builtin_convertvector(high_term, Integers);
+    }
+    store(block.terms, (Integers)low_sum);
+    store(block.terms + kLanes, (Integers)high_sum);
+}
+
+// Adds all terms to D's old value. Returns whether an element is slow, for it overflows.
+[[gnu::always_inline]] inline bool sum_one_chunk(
+    const RowOfA& a, const float* b, FloatBlock& block
+) {
+    Integers any = {};
+    add_terms(a, b, 0, a.depth, block);
+    for (uint32_t i = 0; i < kBlockColumns; i += kLanes) {
+        const Floats scaled = load(block.old + i) * load(block.old_units + i);
+        const Integers old = __builtin_convertvector(scaled, Integers);
+        const Integers terms = load(block.terms + i);
+        const auto sum = (Integers)((Words)old + (Words)terms);
+        const Integers overflows = ((sum ^ old) & (sum ^ terms)) < 0;
+        store(block.slow + i, load(block.slow + i) | overflows);
+        store(block.terms + i, sum);
+        any |= overflows;
+    }
+    for (uint32_t i = 0; i < kBlockColumns; i += 4) store(block.sums + i, doubles(block.terms + i));
+    return is_any(any);
+}
+
+[[gnu::always_inline]] inline void sum_chunks(const RowOfA& a, const float* b, FloatBlock& block) {
     for (uint32_t i = 0; i < kBlockColumns; i += kLanes) {
         const Floats old = load(block.old + i) * load(block.old_units + i);
-        store(terms + i, __builtin_convertvector(old, Integers));
+        store(block.terms + i, __builtin_convertvector(old, Integers));
     }
-    for (uint32_t i = 0; i < kBlockColumns; i += 4) store(block.sums + i, doubles(terms + i));
-    const Floats low = load(block.units), high = load(block.units + kLanes);
+    for (uint32_t i = 0; i < kBlockColumns; i += 4) store(block.sums + i, doubles(block.terms + i));
     for (uint32_t begin = 0; begin < a.depth; begin += kChunk) {
-        const uint32_t end = begin + kChunk < a.depth ? begin + kChunk : a.depth;
-        Words low_sum = {}, high_sum = {};
-        for (uint32_t k = begin; k < end; ++k) {
-            const float* const from = b + a.rows_of_b[k];
-            const Floats low_term = a.values[k] * load(from) * low;
-            const Floats high_term = a.values[k] * load(from + kLanes) * high;
-            low_sum += (Words) __builtin_convertvector(low_term, Integers);
-            high_sum += (Words) __builtin_convertvector(high_term, Integers);
-        }
-        store(terms, (Integers)low_sum);
-        store(terms + kLanes, (Integers)high_sum);
+        add_terms(a, b, begin, std::min(begin + kChunk, a.depth), block);
         for (uint32_t i = 0; i < kBlockColumns; i += 4) {
-            store(block.sums + i, load(block.sums + i) + doubles(terms + i));
+            store(block.sums + i, load(block.sums + i) + doubles(block.terms + i));
         }
     }
 }
 
-// Rounds the sums towards zero.
-[[gnu::always_inline]] inline void round_block(FloatBlock& block) {
+// Rounds the sums towards zero, and keeps these bits of a float. Half a vector at a time: a load of
+// a whole one would wait for the stores of both halves.
+[[gnu::always_inline]] inline void round_block(uint32_t kept, FloatBlock& block) {
     constexpr uint64_t kCut = ~((uint64_t{1} << 29) - 1);  // of a double to a float
-    alignas(32) float rounded[kBlockColumns];
     for (uint32_t i = 0; i < kBlockColumns; i += 4) {
         const auto cut = (Doubles)((LongWords)load(block.sums + i) & kCut);
-        *reinterpret_cast<HalfFloats*>(rounded + i) = __builtin_convertvector(cut, HalfFloats);
-    }
-    for (uint32_t i = 0; i < kBlockColumns; i += kLanes) {
-        store(block.results + i, (Words)(load(rounded + i) * load(block.back + i)));
+        const auto back = *reinterpret_cast<const HalfFloats*>(block.back + i);
+        const HalfFloats rounded = __builtin_convertvector(cut, HalfFloats) * back;
+        *reinterpret_cast<HalfWords*>(block.results + i) = (HalfWords)rounded & kept;
     }
 }
 
@@ -220,6 +234,8 @@ void load_others(
 struct FloatTraits {
     bool is_plain;   // D's old values are floats that count in full, or not at all
     bool corrected;  // every block needs corrections
+    bool is_scaled;
+    bool has_chunks;  // the terms of all of K may not fit in an integer
 };
 
 [[gnu::always_inline]] inline void multiply_block(
@@ -240,15 +256,21 @@ struct FloatTraits {
     } else {
         load_others(mma, words, columns, block);
     }
-    const bool is_slow = find_units(a, from.b_scales + column, block);
-    sum_block(a, reinterpret_cast<const float*>(from.b) + column, block);
-    round_block(block);
-    if (is_slow || traits.corrected) correct_block(mma, row, column, columns, words, block);
-    if (columns != kBlockColumns) {
-        std::memcpy(words, block.results, columns * sizeof(*words));
-        return;
+    const int32_t kept = mma.sums.kept_bits;
+    bool is_slow = traits.is_scaled ? find_units(a, from.b_scales + column, kept, block)
+                                    : find_units(a, nullptr, kept, block);
+    const auto* const b = reinterpret_cast<const float*>(from.b) + column;
+    if (traits.has_chunks) {
+        sum_chunks(a, b, block);
+    } else {
+        is_slow |= sum_one_chunk(a, b, block);
     }
-    for (uint32_t i = 0; i < kBlockColumns; i += kLanes) store(words + i, load(block.results + i));
+    round_block(mma.sums.kept_of_float, block);
+    if (is_slow || traits.corrected) correct_block(mma, row, column, columns, words, block);
+    for (uint32_t i = 0; i < columns; i += 4) {
+        *reinterpret_cast<HalfWords*>(words + i) =
+            *reinterpret_cast<const HalfWords*>(block.results + i);
+    }
 }
 
 [[gnu::always_inline]] inline void multiply_float_rows(
@@ -256,8 +278,12 @@ struct FloatTraits {
 ) {
     const InstructionDescriptor& at = mma.instruction();
     const bool is_float = at.d == MmaSum::kFloat;
+    const bool is_scaled = at.form.is_block_scaled();
     const FloatTraits traits{
-        is_float && !(mma.accumulates && mma.scale_input_d), !is_float || at.form.is_block_scaled()
+        .is_plain = is_float && !(mma.accumulates && mma.scale_input_d),
+        .corrected = !is_float || is_scaled,
+        .is_scaled = is_scaled,
+        .has_chunks = at.stored_k() > kChunk && mma.sums.kept_bits > kBitsOfOneChunk,
     };
     for (uint32_t row = 0; row < d.rows; ++row) {
         const RowOfA a(mma, d.row + row);
@@ -309,14 +335,14 @@ uint32_t multiply_element(
     if (old.value != 0) greatest = std::max(greatest, int32_t{old.exponent});
     if (greatest < kLeastExponent) return 0;
 
-    const int32_t unit = greatest - kKeptBits;
+    const int32_t unit = std::max(greatest, mma.sums.least_exponent) - mma.sums.kept_bits;
     double sum = std::trunc(std::ldexp(old.value, -unit));
     for (uint32_t k = 0; k < a.depth; ++k) {
         const double term = double{a.values[k]} * b[a.rows_of_b[k]];
         sum += std::trunc(std::ldexp(term, scale - unit));
     }
     const double exact = std::ldexp(sum, unit);
-    return is_half ? half_to_nearest(exact) : float_towards_zero(exact);
+    return is_half ? half_to_nearest(exact) : float_towards_zero(exact) & mma.sums.kept_of_float;
 }
 
 void multiply_floats(const Tcgen05Multiplication& mma, const AccumulatorWords& d) {

@@ -34,6 +34,22 @@ void multiply_groups(const Tcgen05Multiplication& mma, const AccumulatorWords& d
 constexpr uint32_t kBlockColumns = 16;
 using Shorts [[gnu::vector_size(32), gnu::aligned(2), gnu::may_alias]] = int16_t;
 
+// Vectors as they are computed with, and as they lie in memory.
+template <typename Value>
+using Lanes [[gnu::vector_size(32)]] = Value;
+template <typename Value>
+using LanesInMemory [[gnu::vector_size(32), gnu::aligned(2), gnu::may_alias]] = Value;
+constexpr uint32_t kLanes = 8;  // of 32 bits; N is a multiple of it
+
+template <typename Value>
+[[gnu::always_inline]] inline auto load(const Value* from) {
+    return (Lanes<Value>)*reinterpret_cast<const LanesInMemory<Value>*>(from);
+}
+template <typename Value, typename Vector>
+[[gnu::always_inline]] inline void store(Value* to, const Vector& lanes) {
+    *reinterpret_cast<LanesInMemory<Value>*>(to) = lanes;
+}
+
 constexpr uint32_t kFloatNan = 0x7fffffff;
 constexpr uint32_t kHalfNan = 0x7fff;
 

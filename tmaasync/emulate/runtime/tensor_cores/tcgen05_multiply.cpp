@@ -9,26 +9,36 @@ namespace tmaasync_emulate {
 
 namespace {
 
-// Sums of at most 64 terms fit; with D's old value they wrap, or saturate once.
+// D's words and the sums of the terms; they saturate once.
+[[gnu::always_inline]] inline void add_saturated(const Lanes<uint32_t>& sums, uint32_t* words) {
+    for (uint32_t i = 0; i < kLanes; ++i) {
+        const int64_t sum = int64_t{static_cast<int32_t>(words[i])} + static_cast<int32_t>(sums[i]);
+        words[i] = static_cast<uint32_t>(std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX));
+    }
+}
+
+// Sums of at most 64 terms fit; with D's old value they wrap, or saturate.
 [[gnu::always_inline]] inline void multiply_row(
     const Tcgen05Multiplication& mma, uint32_t row, const AccumulatorWords& d
 ) {
     const InstructionDescriptor& at = mma.instruction();
     const uint32_t depth = at.stored_k();
-    int32_t sums[kMaxTcgen05Rows] = {};
+    const uint32_t* const a = mma.decoded().a + (d.row + row) * depth;
+    uint32_t rows_of_b[kMaxTcgen05Depth];
     for (uint32_t k = 0; k < depth; ++k) {
-        const auto a = static_cast<int32_t>(mma.decoded().a[(d.row + row) * depth + k]);
-        const uint32_t row_of_b = at.is_sparse ? mma.indices[d.row + row][k] : k;
-        const auto* b =
-            reinterpret_cast<const int32_t*>(mma.decoded().b) + row_of_b * kDecodedPitch + d.column;
-        for (uint32_t i = 0; i < d.columns; ++i) sums[i] += a * b[i];
+        rows_of_b[k] = (at.is_sparse ? mma.indices[d.row + row][k] : k) * kDecodedPitch + d.column;
     }
-    uint32_t* const words = d.words + row * d.pitch;
-    for (uint32_t i = 0; i < d.columns; ++i) {
-        const auto old = static_cast<int32_t>(mma.accumulates ? words[i] : 0);
-        int64_t sum = int64_t{old} + sums[i];
-        if (at.saturates) sum = std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX);
-        words[i] = static_cast<uint32_t>(sum);
+    for (uint32_t column = 0; column < d.columns; column += kLanes) {
+        const uint32_t* const b = mma.decoded().b + column;
+        Lanes<uint32_t> sums = {};
+#pragma GCC unroll 4
+        for (uint32_t k = 0; k < depth; ++k) sums += a[k] * load(b + rows_of_b[k]);
+        uint32_t* const words = d.words + row * d.pitch + column;
+        if (mma.accumulates && at.saturates) {
+            add_saturated(sums, words);
+        } else {
+            store(words, mma.accumulates ? sums + load(words) : sums);
+        }
     }
 }
 

@@ -24,6 +24,18 @@ struct DecodedOperands {
     alignas(64) int16_t b_scales[kDecodedPitch];
 };
 
+// How the terms of an element of D, a[k] * b[k] and D's old value, are added: aligned to the
+// greatest encoded exponent among them, cut towards zero and added exactly; a float is rounded
+// towards zero.
+struct SumRule {
+    int32_t kept_bits = 25;          // below the greatest exponent
+    int32_t least_exponent = -1000;  // that terms are aligned to
+    uint32_t kept_of_float = ~0u;    // bits of a float in D
+};
+
+// benchmarks/probe_tensor_core_bits.py on an H200.
+constexpr SumRule kHopperSums{.least_exponent = -133};
+
 // One instruction. Fill the codes, and the rest that the instruction has; decode; then multiply
 // every part of D once. About 0.5 MB: keep one, and reset it for each instruction.
 class Tcgen05Multiplication {
@@ -37,6 +49,7 @@ public:
     bool accumulates = true;     // false: D's words are not read
     uint32_t scale_input_d = 0;  // D counts 2^-scale_input_d times
     bool is_of_warp = false;     // mma.sync of sm_120
+    SumRule sums;
 
     void reset(const InstructionDescriptor& instruction);
 

@@ -27,18 +27,17 @@ public:
 
     // Reads rows of a tile in the shared memory of a CTA. The operand has them from `first` on.
     void gather(const Matrix& matrix, const uint8_t* window, uint32_t first, uint32_t rows) {
+        if (code_bits(type_) == 32) return gather_whole<uint32_t>(matrix, window, first, rows);
+        if (code_bits(type_) == 16) return gather_whole<uint16_t>(matrix, window, first, rows);
+        if (code_bits(type_) == 8) return gather_whole<uint8_t>(matrix, window, first, rows);
         matrix.for_each_unit(0, rows, [&](uint32_t row, uint32_t k, uint32_t address) {
             uint8_t unit[2 * kMmaUnitBytes];
             const uint32_t elements = unpack(window + address, unit);
-            const uint32_t bytes = code_bytes(type_);
             if (!matrix.transposed) {
-                const uint32_t element = is_packed_ ? k * 2 : k / bytes;
-                std::memcpy(place(first + row, element), unit, elements * bytes);
+                std::memcpy(place(first + row, is_packed_ ? k * 2 : k), unit, elements);
                 return;
             }
-            for (uint32_t i = 0; i < elements; ++i) {
-                std::memcpy(place(first + row + i, k), unit + i * bytes, bytes);
-            }
+            for (uint32_t i = 0; i < elements; ++i) *place(first + row + i, k) = unit[i];
         });
     }
 
@@ -57,6 +56,24 @@ public:
     }
 
 private:
+    // Elements of whole bytes.
+    template <typename Code>
+    void gather_whole(const Matrix& matrix, const uint8_t* window, uint32_t first, uint32_t rows) {
+        matrix.for_each_unit(0, rows, [&](uint32_t row, uint32_t k, uint32_t address) {
+            const uint8_t* const unit = window + address;
+            if (!matrix.transposed) {
+                std::memcpy(
+                    codes_ + (first + row) * depth_ * sizeof(Code) + k, unit, kMmaUnitBytes
+                );
+                return;
+            }
+            for (uint32_t i = 0; i < kMmaUnitBytes / sizeof(Code); ++i) {
+                uint8_t* const to = codes_ + ((first + row + i) * depth_ + k) * sizeof(Code);
+                std::memcpy(to, unit + i * sizeof(Code), sizeof(Code));
+            }
+        });
+    }
+
     uint8_t* place(uint32_t row, uint32_t k) {
         return codes_ + (row * depth_ + k) * code_bytes(type_);
     }
@@ -72,10 +89,6 @@ private:
     // bits lie in the first 8 or 12 of the 16 bytes, low bits first.
     uint32_t unpack(const uint8_t* source, uint8_t* codes) const {
         const uint32_t bits = code_bits(type_);
-        if (bits >= 8) {
-            std::memcpy(codes, source, kMmaUnitBytes);
-            return kMmaUnitBytes / code_bytes(type_);
-        }
         if (bits == 4) {
             const uint32_t bytes = is_packed_ ? kMmaUnitBytes : kMmaUnitBytes / 2;
             unpack_nibbles(source, bytes, codes);

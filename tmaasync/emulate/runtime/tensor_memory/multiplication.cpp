@@ -174,12 +174,7 @@ public:
 
 private:
     Cta& cta(uint32_t index) { return cluster_.ctas[first_.rank + index]; }
-    Tcgen05Multiplication& core() {
-        if (!cluster_.tensor_core) {
-            cluster_.tensor_core = std::make_unique_for_overwrite<Tcgen05Multiplication>();
-        }
-        return *cluster_.tensor_core;
-    }
+    Tcgen05Multiplication& core() { return cluster_.mma_buffers->multiplication; }
 
     void search_shared(Cta& cta, const Matrix& matrix, uint32_t rows);
     void search_tensor(uint32_t index);

@@ -82,7 +82,7 @@ void for_each_sum(uint32_t* d, Act act) {
 }
 
 void multiply_lanes(Meeting& meeting) {
-    static thread_local Tcgen05Multiplication multiplication;
+    Tcgen05Multiplication& multiplication = meeting.fibers[0]->cluster->mma_buffers->multiplication;
     const WarpMma& first = mma_of(meeting, 0);
     InstructionDescriptor instruction(
         first.instruction,
@@ -92,6 +92,7 @@ void multiply_lanes(Meeting& meeting) {
     instruction.n = 8;
     multiplication.reset(instruction);
     multiplication.is_of_warp = true;
+    multiplication.sums = kHopperSums;
     for (uint32_t row = 0; row < 16; ++row) gather_row(meeting, row, multiplication.a);
     for (uint32_t column = 0; column < 8; ++column) {
         gather_column(meeting, column, instruction.is_sparse, multiplication.b);

@@ -116,9 +116,7 @@ void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
         check_operands(last, threads);
         track_operands(threads, first);
         // A wgmma with the accumulators of the one before finds them in the buffer.
-        if (!first.accumulates) {
-            std::memset(at.accumulators, 0, sizeof(*at.accumulators) * kMmaRows * first.columns);
-        } else if (group.held != first.accumulators) {
+        if (first.accumulates && group.held != first.accumulators) {
             check_accumulators(last, threads);
             gather_accumulators(mmas, at);
         }

@@ -107,21 +107,6 @@ TMAASYNC_EMULATE_INLINE void multiply_registers(
 
 using tmaasync::ptx::MmaType;
 
-template <MmaType kKind>
-constexpr int kPerWord = 4 / tmaasync::ptx::element_bytes(kKind);
-
-template <MmaType kKind>
-auto element_of(std::uint32_t word, int index) {
-    using enum MmaType;
-    if constexpr (kKind == kTF32) return std::bit_cast<float>(word & ~0x1fffu);
-    if constexpr (kKind == kF16) return HalfBits::to(word >> 16 * index & 0xffff);
-    if constexpr (kKind == kBF16) return std::bit_cast<float>(word >> 16 * index << 16);
-    if constexpr (kKind == kE4M3) return E4M3Bits::to(word >> 8 * index & 0xff);
-    if constexpr (kKind == kE5M2) return E5M2Bits::to(word >> 8 * index & 0xff);
-    if constexpr (kKind == kS8) return std::int32_t{static_cast<std::int8_t>(word >> 8 * index)};
-    if constexpr (kKind == kU8) return std::int32_t{static_cast<std::uint8_t>(word >> 8 * index)};
-}
-
 template <typename T, int kCount, typename... Words>
 TMAASYNC_EMULATE_INLINE void spread(const T (&values)[kCount], Words&... targets) {
     static_assert(
@@ -129,57 +114,6 @@ TMAASYNC_EMULATE_INLINE void spread(const T (&values)[kCount], Words&... targets
     );
     int i = 0;
     (set<T>(targets, values[i++]), ...);
-}
-
-// m16n8kK by one lane: PTX ISA, "Matrix Fragments for mma.m16n8k16". Adds up in the order of K.
-template <MmaType kA, MmaType kB, int kDepth, typename Sum>
-TMAASYNC_EMULATE_INLINE void multiply_in_warp(
-    Sum (&sums)[4],
-    const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
-    const std::uint32_t (&b)[kDepth / kPerWord<kA> / 4]
-) {
-    constexpr int kPack = kPerWord<kA>, kAWords = kDepth / kPack / 2, kBWords = kDepth / kPack / 4;
-    std::uint32_t mine[kAWords + kBWords], all[32][kAWords + kBWords];
-    for (int i = 0; i < kAWords; ++i) mine[i] = a[i];
-    for (int i = 0; i < kBWords; ++i) mine[kAWords + i] = b[i];
-    gather_words("mma.sync", mine, kAWords + kBWords, &all[0][0]);
-    const int row = static_cast<int>(current_thread().lane) / 4;
-    const int column = static_cast<int>(current_thread().lane) % 4 * 2;
-    for (int i = 0; i < 4; ++i) {
-        Sum sum = sums[i];
-        for (int k = 0; k < kDepth; ++k) {
-            const int part = k / (4 * kPack), lane = k % (4 * kPack) / kPack, at = k % kPack;
-            const auto x = element_of<kA>(all[row * 4 + lane][part * 2 + i / 2], at);
-            const auto y = element_of<kB>(all[(column + i % 2) * 4 + lane][kAWords + part], at);
-            if constexpr (std::is_same_v<Sum, float>) {
-                sum += x * y;
-            } else {
-                sum = static_cast<Sum>(
-                    static_cast<std::uint32_t>(sum) + static_cast<std::uint32_t>(x * y)
-                );
-            }
-        }
-        sums[i] = sum;
-    }
-}
-
-template <MmaType kA, MmaType kB, int kDepth, typename Sum, bool kSaturates = false>
-TMAASYNC_EMULATE_INLINE void multiply(
-    std::uint32_t (&d)[4],
-    const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
-    const std::uint32_t (&b)[kDepth / kPerWord<kA> / 4],
-    const std::uint32_t (&c)[4]
-) {
-    Sum sums[4];
-    for (int i = 0; i < 4; ++i) sums[i] = std::bit_cast<Sum>(c[i]);
-    if constexpr (kSaturates) {
-        Sum dots[4] = {};
-        multiply_in_warp<kA, kB, kDepth>(dots, a, b);  // far from overflow
-        for (int i = 0; i < 4; ++i) sums[i] = kept_within(std::int64_t{sums[i]} + dots[i]);
-    } else {
-        multiply_in_warp<kA, kB, kDepth>(sums, a, b);
-    }
-    for (int i = 0; i < 4; ++i) d[i] = std::bit_cast<std::uint32_t>(sums[i]);
 }
 
 // f64: a lane holds one element of each part of four columns of A, and of each part of four rows of
@@ -204,22 +138,6 @@ TMAASYNC_EMULATE_INLINE void multiply_doubles(
             const double y = all[(column + i % 2) * 4 + k % 4][kA + k / 4];
             sums[i] = std::fma(x, y, sums[i]);
         }
-    }
-}
-
-// Two accumulators of 16 bits share a register, and are rounded once.
-template <MmaType kA, MmaType kB, int kDepth>
-TMAASYNC_EMULATE_INLINE void multiply_to_halves(
-    std::uint32_t (&d)[2],
-    const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
-    const std::uint32_t (&b)[kDepth / kPerWord<kA> / 4],
-    const std::uint32_t (&c)[2]
-) {
-    float sums[4];
-    for (int i = 0; i < 4; ++i) sums[i] = HalfBits::to(c[i / 2] >> i % 2 * 16 & 0xffff);
-    multiply_in_warp<kA, kB, kDepth>(sums, a, b);
-    for (int i = 0; i < 2; ++i) {
-        d[i] = packed<HalfBits, Round::kRn, false, false>(sums[2 * i + 1], sums[2 * i]);
     }
 }
 
@@ -290,6 +208,102 @@ TMAASYNC_EMULATE_INLINE void multiply_kind(
     for (int i = 0; i < kSums; ++i) mma.sums[i] = c[i];
     multiply_with_warp(mma);
     for (int i = 0; i < kSums; ++i) d[i] = mma.sums[i];
+}
+
+// --- mma.sync without a kind ---------------------------------------------------------------------
+
+template <MmaType kType>
+constexpr int kPerWord = 4 / tmaasync::ptx::element_bytes(kType);
+
+template <MmaType kType>
+constexpr Tcgen05Kind kKindOf = tmaasync::ptx::is_float8(kType)    ? Tcgen05Kind::kF8F6F4
+                                : tmaasync::ptx::is_integer(kType) ? Tcgen05Kind::kI8
+                                : kType == MmaType::kTF32          ? Tcgen05Kind::kTF32
+                                                                   : Tcgen05Kind::kF16;
+
+// The codes of a type and of the accumulators in tcgen05's instruction descriptor.
+constexpr std::uint32_t type_code(MmaType type) {
+    using enum MmaType;
+    return type == kTF32 ? 2 : type == kBF16 || type == kE5M2 || type == kS8;
+}
+constexpr std::uint32_t sum_code(MmaSum sum) {
+    return sum == MmaSum::kHalf ? 0 : sum == MmaSum::kFloat ? 1 : 2;
+}
+
+// m16n8kK, in the bits of Hopper (benchmarks/probe_tensor_core_bits.py). A form of half of K is the
+// whole one whose other registers are 0.
+template <MmaType kA, MmaType kB, MmaSum kSum, bool kSaturates = false, int kSums, int kWords>
+TMAASYNC_EMULATE_INLINE void multiply_dense(
+    std::uint32_t (&d)[kSums],
+    const std::uint32_t (&a)[2 * kWords],
+    const std::uint32_t (&b)[kWords],
+    const std::uint32_t (&c)[kSums]
+) {
+    constexpr auto kInstruction =
+        kind_types(type_code(kA), type_code(kB), sum_code(kSum) << 4 | kSaturates << 3);
+    std::uint32_t left[4] = {}, right[2] = {};
+    for (int i = 0; i < 2 * kWords; ++i) left[i] = a[i];
+    for (int i = 0; i < kWords; ++i) right[i] = b[i];
+    multiply_kind<kKindOf<kA>, 0>(kInstruction, d, left, right, c);
+}
+
+// Hopper has no mma.sync of FP8: ptxas 13.0 writes two of fp16, the second for the upper halves of
+// the registers, and adds C to their sum.
+template <MmaType kA, MmaType kB, MmaSum kSum, int kSums, int kWords>
+TMAASYNC_EMULATE_INLINE void multiply_float8(
+    std::uint32_t (&sums)[kSums],
+    const std::uint32_t (&a)[2 * kWords],
+    const std::uint32_t (&b)[kWords]
+) {
+    for (const std::uint32_t mask : {0x0000ffffu, 0xffff0000u}) {
+        std::uint32_t left[2 * kWords], right[kWords];
+        for (int i = 0; i < 2 * kWords; ++i) left[i] = a[i] & mask;
+        for (int i = 0; i < kWords; ++i) right[i] = b[i] & mask;
+        multiply_dense<kA, kB, kSum>(sums, left, right, sums);
+    }
+}
+
+template <MmaType kA, MmaType kB, int kDepth, typename Sum, bool kSaturates = false>
+TMAASYNC_EMULATE_INLINE void multiply(
+    std::uint32_t (&d)[4],
+    const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
+    const std::uint32_t (&b)[kDepth / kPerWord<kA> / 4],
+    const std::uint32_t (&c)[4]
+) {
+    if constexpr (!tmaasync::ptx::is_float8(kA)) {
+        constexpr auto kSum = std::is_same_v<Sum, float> ? MmaSum::kFloat : MmaSum::kInt;
+        multiply_dense<kA, kB, kSum, kSaturates>(d, a, b, c);
+    } else {
+        std::uint32_t sums[4] = {};
+        multiply_float8<kA, kB, MmaSum::kFloat>(sums, a, b);
+        for (int i = 0; i < 4; ++i) {
+            const float sum = std::bit_cast<float>(c[i]) + std::bit_cast<float>(sums[i]);
+            d[i] = sum != sum ? 0x7fffffff : std::bit_cast<std::uint32_t>(sum);
+        }
+    }
+}
+
+// Two accumulators of 16 bits share a register.
+template <MmaType kA, MmaType kB, int kDepth>
+TMAASYNC_EMULATE_INLINE void multiply_to_halves(
+    std::uint32_t (&d)[2],
+    const std::uint32_t (&a)[kDepth / kPerWord<kA> / 2],
+    const std::uint32_t (&b)[kDepth / kPerWord<kA> / 4],
+    const std::uint32_t (&c)[2]
+) {
+    if constexpr (!tmaasync::ptx::is_float8(kA)) {
+        multiply_dense<kA, kB, MmaSum::kHalf>(d, a, b, c);
+    } else {
+        std::uint32_t sums[2] = {};
+        multiply_float8<kA, kB, MmaSum::kHalf>(sums, a, b);
+        for (int i = 0; i < 2; ++i) {
+            const auto sum = [&](int shift) {
+                return HalfBits::to(c[i] >> shift & 0xffff) +
+                       HalfBits::to(sums[i] >> shift & 0xffff);
+            };
+            d[i] = packed<HalfBits, Round::kRn, false, false>(sum(16), sum(0));
+        }
+    }
 }
 
 // m8n8k4 of fp16: four matrices of 8 x 8, one for the lanes 4 q to 4 q + 3 and 16 above.
