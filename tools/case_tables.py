@@ -42,6 +42,8 @@ _TITLES = {
     "all_gather_matmul": "All-gather and matmul",
     "all_gather_matmul_torch": "All-gather and matmul, with torch's fused operator",
     "matmul_all_reduce": "Matmul and all-reduce",
+    "moe_combine": "Ragged all-to-all, combine",
+    "moe_dispatch": "Ragged all-to-all, dispatch",
     "matmul_reduce_scatter": "Matmul and reduce-scatter",
     "reduce_scatter": "Reduce-scatter",
     "compared_kernels": "Kernels of the structured layer over the kernels before it",

@@ -151,6 +151,11 @@ def _all_gather() -> None:
     ops.all_gather([np.empty((512, 512), _BF16)])
 
 
+def _all_to_all() -> None:
+    rows, counts = np.empty((512, 512), _BF16), np.empty(8, np.int32)
+    ops.all_to_all([rows], [counts], [np.empty_like(rows)])
+
+
 def _all_gather_matmul(m: int, dtype: Any = _BF16) -> None:
     ops.all_gather_matmul([np.empty((m, 4096), dtype)], [np.empty((4096, 4096), dtype).T])
 
@@ -183,6 +188,7 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "copy.cu": (_copy,),
         "reduce_stack.cu": (_reduce_stack,),
         "all_gather.cu": (_all_gather,),
+        "all_to_all.cu": (_all_to_all,),
         "all_gather_gemm.cu": (
             lambda: _all_gather_matmul(4096),
             lambda: _all_gather_matmul(600),

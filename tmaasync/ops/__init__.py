@@ -3,6 +3,7 @@
 from tmaasync._torch_internals import refuse_tracing as _refuse_tracing
 from tmaasync.ops._all_gather import all_gather
 from tmaasync.ops._all_gather_matmul import all_gather_matmul
+from tmaasync.ops._all_to_all import all_to_all
 from tmaasync.ops._attention import attention
 from tmaasync.ops._attention_backward import attention_backward
 from tmaasync.ops._conv2d import conv2d
@@ -23,6 +24,7 @@ __all__ = [
     "all_gather",
     "all_gather_matmul",
     "all_reduce",
+    "all_to_all",
     "attention",
     "attention_backward",
     "conv2d",
@@ -51,7 +53,7 @@ for _function in (
 
 _NO_OPERATOR = "no operator: operations of several GPUs take lists, and run outside compiled code"
 for _collective in (
-    *(all_gather, all_gather_matmul, all_reduce),
+    *(all_gather, all_gather_matmul, all_reduce, all_to_all),
     *(matmul_all_reduce, matmul_reduce_scatter, reduce_scatter, ring_attention),
 ):
     _refuse_tracing(_collective, _NO_OPERATOR)
