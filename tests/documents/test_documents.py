@@ -348,10 +348,11 @@ def test_the_sentences_on_performance_have_no_ratio_of_their_own() -> None:
 @pytest.mark.parametrize("peer", ["FlashAttention-3", "FlashAttention-4", "DeepGEMM", "QuACK"])
 def test_the_readme_has_the_range_over_the_peers_with_rows_of_their_own(peer: str) -> None:
     script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
+    recorded = list(script["all_recorded"](RESULTS))
     ratios = [
         operation.ratio(row)
         for operation in script["OPERATIONS"]
-        for _, name, section in script["all_recorded"](RESULTS)
+        for _, name, section in recorded
         if name == operation.section and operation.peer == peer
         for row in operation.members(section)
     ]
