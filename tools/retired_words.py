@@ -163,8 +163,13 @@ def retired_in(root: Path) -> Iterator[tuple[str, int, str, Retired]]:
     """Path, line number, expression and rule of every retired expression."""
     for path in files(root):
         text = (root / path).read_text(encoding="utf-8", errors="replace")
-        # Most texts have few of the expressions, and a whole text is searched faster than lines.
-        rules = [rule for rule in RETIRED if rule.holds_in(path) and any(rule.found(text))]
+        # Most texts have few of the expressions, and a whole text is searched faster than lines;
+        # without what may be around it, an expression is found by its first letters.
+        rules = [
+            rule
+            for rule in RETIRED
+            if rule.holds_in(path) and re.search(rule.pattern, text) and any(rule.found(text))
+        ]
         for number, line in enumerate(text.splitlines(), 1):
             for rule in rules:
                 for expression in rule.found(line):
