@@ -71,7 +71,7 @@ def is_one_of(value: object, names: Container[str]) -> bool:
     return isinstance(value, str) and value in names
 
 
-def is_sequence(value: object) -> bool:
+def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
     """True for a tuple, list or range; False for text."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 

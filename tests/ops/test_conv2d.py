@@ -102,6 +102,7 @@ def test_operands_of_two_types_are_refused() -> None:
         ({"dilation": 1.5}, r"dilation\[0\] is 1\.5; it must be a positive integer"),
         ({"padding": -1}, "padding is -1; it is a number of pixels, 0 or more"),
         ({"padding": "same"}, "padding is 'same'; it is a number of pixels"),
+        ({"padding": b"ab"}, "padding is b'ab'; it is a number of pixels"),
         ({"padding": ((1, 2), (3,))}, r"padding is \(\(1, 2\), \(3,\)\)"),
         ({"padding": 129}, r"padding\[0\] is \(129, 129\); TMA starts at most 128 pixels before"),
         (

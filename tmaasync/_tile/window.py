@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tmaasync._kinds import as_int, is_integer, shown
+from tmaasync._kinds import as_int, is_integer, is_sequence, shown
 from tmaasync._tile.cut import per_side_violations, sides_of
 from tmaasync.errors import TensorMapError, Violation
 
@@ -99,13 +99,13 @@ def _reaches(taps: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
 
 
 def _per_dimension(value: PerSide, spatial: int) -> tuple[int, ...]:
-    values = value if isinstance(value, Sequence) else (value,) * spatial
+    values = value if is_sequence(value) else (value,) * spatial
     return tuple(map(as_int, values))
 
 
 def _padding_pairs(padding: Padding, spatial: int) -> tuple[tuple[int, int], ...]:
-    sides: Sequence[Any] = padding if isinstance(padding, Sequence) else (padding,) * spatial
-    pairs = (side if isinstance(side, Sequence) else (side, side) for side in sides)
+    sides: Sequence[Any] = padding if is_sequence(padding) else (padding,) * spatial
+    pairs = (side if is_sequence(side) else (side, side) for side in sides)
     return tuple(tuple(map(as_int, pair)) for pair in pairs)
 
 
