@@ -26,6 +26,7 @@ from tmaasync.errors import (
     TensorMapError,
     TMAError,
     UntestedDeviceWarning,
+    VerificationError,
     Violation,
     WaitingThreads,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "TensorMapError",
     "TensorMapSpec",
     "UntestedDeviceWarning",
+    "VerificationError",
     "Violation",
     "WaitingThreads",
     "__version__",

@@ -23,7 +23,14 @@ _SLOW = (
 
 @contextlib.contextmanager
 def searched(text: str = "") -> Iterator[None]:
-    """Search every launch inside the ``with`` for races.
+    """Search every launch inside the ``with`` for races; see `on_cpu`."""
+    with on_cpu(text), scheduled(races=True):
+        yield
+
+
+@contextlib.contextmanager
+def on_cpu(text: str = "") -> Iterator[None]:
+    """Let kernels of other libraries run on the CPU inside the ``with``.
 
     Triton's launches run on the CPU if it is installed. Numba, CuTe DSL, tilelang and Warp join
     it if they are imported already, because that takes seconds, or if the text names them.
@@ -34,7 +41,6 @@ def searched(text: str = "") -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in _adapters(text):
             stack.enter_context(importlib.import_module(f"tmaasync.{name}").on_cpu())
-        stack.enter_context(scheduled(races=True))
         yield
 
 

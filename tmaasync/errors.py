@@ -67,6 +67,7 @@ __all__ = [
     "TMAError",
     "TensorMapError",
     "UntestedDeviceWarning",
+    "VerificationError",
     "Violation",
     "WaitingThreads",
 ]
@@ -145,6 +146,10 @@ class TensorMapError(ArgumentError):
 
 class LaunchError(ArgumentError):
     """Grid, block, cluster, shared memory or arguments do not fit the kernel or the device."""
+
+
+class VerificationError(TMAError, RuntimeError):
+    """`tmaasync.emulate.verify` has not looked at everything, or nothing was launched."""
 
 
 class StaleTileError(ArgumentError):

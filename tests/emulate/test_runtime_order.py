@@ -24,6 +24,7 @@ LAYERS = (
     "state",
     "schedule",
     "crash",
+    "verify",
     "memory",
     "barriers",
     "warps",

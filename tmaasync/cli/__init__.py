@@ -25,6 +25,7 @@ from tmaasync.cli.plan import plan
 from tmaasync.cli.swizzle import swizzle
 from tmaasync.cli.trace import trace
 from tmaasync.cli.tune import tune
+from tmaasync.cli.verify import verify
 from tmaasync.errors import ArgumentError, ArrayTypeError, TMAError
 
 __all__ = ["app", "main"]
@@ -103,6 +104,7 @@ for _command in (
     explain,
     lint,
     check,
+    verify,
     plan,
     swizzle,
     trace,

@@ -39,6 +39,12 @@ def run_script(path: Path, arguments: Sequence[str], *, quietly: bool, wanted: s
     return 0
 
 
+def text_of(file: str) -> str:
+    """Return the text of a script, or nothing."""
+    path = Path(file)
+    return path.read_text(errors="replace") if path.is_file() else ""
+
+
 def _check(path: Path, wanted: str) -> None:
     try:
         compile(path.read_bytes(), str(path), "exec")

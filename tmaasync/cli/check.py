@@ -13,7 +13,7 @@ import typer
 
 from tmaasync._searched import searched
 from tmaasync._source.program import Entry, entries_of
-from tmaasync.cli._scripts import run_script
+from tmaasync.cli._scripts import run_script, text_of
 from tmaasync.cli._tables import AsJson, print_json
 from tmaasync.emulate.frontend.ptx import module_code, target_of
 from tmaasync.emulate.launch.observed import observe_launches
@@ -95,7 +95,7 @@ class _Verdicts(logging.Handler):
 def _of_script(file: str, arguments: Sequence[str], *, quietly: bool) -> tuple[list[Any], int]:
     """Return a verdict for each kernel, and the exit code of the script."""
     verdicts = _Verdicts()
-    with searched(_text_of(file)), observe_launches(verdicts.launched), _logged_to(verdicts):
+    with searched(text_of(file)), observe_launches(verdicts.launched), _logged_to(verdicts):
         code = run_script(Path(file), arguments, quietly=quietly, wanted=_WANTED)
     if not verdicts.kernels and not code:
         raise ArgumentError.broken(
@@ -105,11 +105,6 @@ def _of_script(file: str, arguments: Sequence[str], *, quietly: bool) -> tuple[l
             "Pass a script that launches kernels on NumPy arrays or CPU tensors, in its own thread",
         )
     return [*verdicts.kernels.values()], code
-
-
-def _text_of(file: str) -> str:
-    path = Path(file)
-    return path.read_text(errors="replace") if path.is_file() else ""
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from tmaasync.emulate.chips.current import chip
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.cpp.build import build
 from tmaasync.emulate.frontend.program import EmulatedProgram
+from tmaasync.emulate.launch.last_verdict import last_verdict
 from tmaasync.emulate.launch.prepared import EmulatedLaunch, EmulatedRun
 from tmaasync.emulate.launch.schedule import (
     SEARCHED_WORDS,
@@ -21,6 +22,8 @@ from tmaasync.emulate.launch.schedule import (
     current_schedule,
     scheduled,
 )
+from tmaasync.emulate.launch.verdict import LaunchVerdict, Verdict
+from tmaasync.emulate.launch.verify import verify
 from tmaasync.emulate.launch.world import EmulatedDevice, World, current_world, devices
 from tmaasync.emulate.launch.world import other_world_of as other_world_of
 
@@ -35,12 +38,16 @@ __all__ = [
     "EmulatedProgram",
     "EmulatedRun",
     "Extent",
+    "LaunchVerdict",
     "Schedule",
+    "Verdict",
     "World",
     "build",
     "chip",
     "current_schedule",
     "current_world",
     "devices",
+    "last_verdict",
     "scheduled",
+    "verify",
 ]

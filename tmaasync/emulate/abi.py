@@ -10,6 +10,8 @@ import ctypes
 import enum
 from typing import Any
 
+from tmaasync.emulate.verified_abi import Interleaving
+
 STATIC_ALIGNMENT = 1024
 """Static shared variables lie after the dynamic shared memory, at a multiple of these bytes."""
 
@@ -244,7 +246,11 @@ class RuleNote(ctypes.Structure):
 class RuleNotes(ctypes.Structure):
     """The notes of a launch; ``broken`` has a bit for each rule, and bit 0 for maps in memory."""
 
-    _fields_ = (("broken", ctypes.c_uint64), ("note", RuleNote * len(Rule)))
+    _fields_ = (
+        ("broken", ctypes.c_uint64),
+        ("is_unsearched", ctypes.c_uint64),
+        ("note", RuleNote * len(Rule)),
+    )
 
 
 class LaunchNumbers(ctypes.Structure):
@@ -274,6 +280,7 @@ class LaunchNumbers(ctypes.Structure):
         ("notes", ctypes.POINTER(RuleNotes)),
         ("subscripts", ctypes.c_uint64),
         ("subscript", ctypes.POINTER(Subscript)),
+        ("interleaving", ctypes.POINTER(Interleaving)),
     )
 
 

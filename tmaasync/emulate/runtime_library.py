@@ -23,7 +23,7 @@ RUNTIME_SECONDS = "5 to 20 s"
 _RUNTIME_DIR = EMULATOR_DIR / "runtime"
 UNITS = (
     ("races", "memory", "barriers", "warps", "copies", "signals", "wgmma"),
-    ("launch", "schedule", "state", "crash", "report", "tensor_memory", "tensor_cores"),
+    ("launch", "schedule", "state", "crash", "report", "tensor_memory", "tensor_cores", "verify"),
 )
 """The folders whose sources make up one translation unit. Two take equally long, and 18 % less of a
 core than four, as every unit reads the headers anew (2026-11-28)."""

@@ -15,6 +15,7 @@ from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.estimate import LaunchEstimate, estimate
+from tmaasync.emulate.launch.last_verdict import RunNotes
 from tmaasync.emulate.launch.schedule import Schedule
 from tmaasync.emulate.launch.subscripts import own_subscripts
 from tmaasync.emulate.rules import bits_of
@@ -98,6 +99,11 @@ class Parameters(NamedTuple):
         """Whether the launch broke a rule and went on, or used maps in global memory."""
         return bool(self.numbers.notes.contents.broken)
 
+    def run_notes(self) -> RunNotes:
+        """Return the rules that the launch broke, and whether it was searched to its end."""
+        notes = self.numbers.notes.contents
+        return RunNotes(notes.broken, bool(notes.is_unsearched))
+
     @property
     def wrote_read_only(self) -> bool:
         """Whether the launch wrote to an array that is read only."""
@@ -141,6 +147,7 @@ def _numbers(
         tolerated,
         ctypes.pointer(abi.RuleNotes()),
         0,
+        None,
         None,
     )
 

@@ -13,15 +13,24 @@ from tmaasync._driver import LaunchConfig
 from tmaasync._forks import Lock
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram, heeding_signals, taken_report
+from tmaasync.emulate.launch.last_verdict import EndedLaunch, RunNotes, keep_launches
 from tmaasync.emulate.launch.notes import heed_notes
 from tmaasync.emulate.launch.observed import current_launch_observer
-from tmaasync.emulate.launch.parameters import PackedArguments, Parameters, launch_before
+from tmaasync.emulate.launch.parameters import (
+    LaunchBefore,
+    PackedArguments,
+    Parameters,
+    launch_before,
+)
 from tmaasync.emulate.launch.queued import WORLD, LaunchQueue, QueuedLaunch, StreamQueue
 from tmaasync.emulate.launch.recording import Recording
 from tmaasync.emulate.launch.schedule import Schedule, current_schedule
+from tmaasync.emulate.launch.verified import Verification, current_verification
 from tmaasync.emulate.report.errors import error_of
-from tmaasync.emulate.report.words import Facts
-from tmaasync.errors import LaunchError
+from tmaasync.emulate.report.orders import OrderWords
+from tmaasync.emulate.report.words import Facts, Words, extents_of_variables
+from tmaasync.emulate.verified_abi import Interleaving
+from tmaasync.errors import LaunchError, TMAError
 
 _MAKING = Lock()
 
@@ -137,14 +146,35 @@ class EmulatedLaunch:
         observer(self._program.name, None)
 
     def _run_or_queue(self) -> None:
+        verification = current_verification()
         if self._queue is not None:
+            if verification is not None:
+                raise LaunchError(
+                    "launches on emulated devices run together, and verify explores one launch. "
+                    "Search them with emulate.scheduled and several seeds."
+                )
             world = self._open_world()
             world.add(self._queued(world, self._queue))
-            return
+        elif verification is not None:
+            self._verify(verification)
+        else:
+            self._run_now()
+
+    def _verify(self, verification: Verification) -> None:
+        program, config = self._program, self._config
+        verification.verify(
+            program.name,
+            self._run_now,
+            [*self._arguments.extents(), *extents_of_variables(program).values()],
+            OrderWords(Words(program, config.shared_bytes), config),
+        )
+
+    def _run_now(self, interleaving: Interleaving | None = None) -> RunNotes:
         program, ready, recording = self._program, self._ready_parameters(), self._recording()
         before = launch_before()
         ready.start(pdl=self._config.pdl)
         ready.numbers.log = None
+        ready.numbers.interleaving = None if interleaving is None else ctypes.pointer(interleaving)
         if recording is not None:
             recording.start(ready.numbers)
         launch, call = (
@@ -160,19 +190,25 @@ class EmulatedLaunch:
             ready.keep_written(program, self._arguments.arrays)
             if recording is not None:
                 recording.hand_over()
+        notes = ready.run_notes()
         if ready.has_notes:
             heed_notes(self._facts(ready, self._arguments), ready, self._keep)
-        if report:
-            facts = replace(
-                self._facts(ready, self._arguments),
-                before=before and (before.program, before.arrays),
-            )
-            with taken_report(program.runtime, report) as taken:
-                raise error_of([facts], taken)
+        error = self._error_of(report, ready, before) if report else None
+        keep_launches([EndedLaunch(program.name, ready.schedule, notes, error, seconds)])
+        if error is not None:
+            raise error
         if ready.wrote_read_only:
             self._arguments.refuse_written(ready.written())
         self._ready = ready
         self.last_run = EmulatedRun(schedule=ready.schedule, seconds=seconds)
+        return notes
+
+    def _error_of(self, report: int, ready: Parameters, before: LaunchBefore | None) -> TMAError:
+        facts = replace(
+            self._facts(ready, self._arguments), before=before and (before.program, before.arrays)
+        )
+        with taken_report(self._program.runtime, report) as taken:
+            return error_of([facts], taken)
 
     def _ready_parameters(self) -> Parameters:
         """Return the launch's parameters: the last call's, unless they changed or are in use.

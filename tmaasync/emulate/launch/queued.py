@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
+import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -11,6 +12,7 @@ from typing import NamedTuple, Protocol
 from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import heeding_signals, taken_report
+from tmaasync.emulate.launch.last_verdict import EndedLaunch, keep_launches
 from tmaasync.emulate.launch.notes import heed_notes
 from tmaasync.emulate.launch.parameters import PackedArguments, Parameters
 from tmaasync.emulate.launch.recording import Recording, TracedTo
@@ -73,16 +75,26 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
     )
     runtime = launches[0].facts.program.runtime
     run = runtime.tmaasync_emulate_launch_together
+    began = time.perf_counter()
     try:
         report = heeding_signals(run, ctypes.c_uint32(len(launches)), given)
     finally:
+        seconds = time.perf_counter() - began
         ends = [one.hand_over(begin) for one in launches]
+    notes = [one.parameters.run_notes() for one in launches]
     for one in launches:
         if one.parameters.has_notes:
             heed_notes(one.facts, one.parameters, one.keep)
+    error = None
     if report:
         with taken_report(runtime, report) as taken:
-            raise error_of([one.facts for one in launches], taken)
+            error = error_of([one.facts for one in launches], taken)
+    keep_launches(
+        EndedLaunch(one.facts.program.name, one.parameters.schedule, note, error, seconds)
+        for one, note in zip(launches, notes, strict=True)
+    )
+    if error is not None:
+        raise error
     for one in launches:
         if one.parameters.wrote_read_only:
             one.arguments.refuse_written(one.parameters.written())

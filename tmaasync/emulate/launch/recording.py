@@ -47,12 +47,12 @@ class Recording:
         """Give the events to the collector, even if the launch failed."""
         log, config = self._log, self.config
         names = shared_names(self.program, config.shared_bytes)
-        raw = _taken(log.events, log.count * EVENT_DTYPE.itemsize)
+        raw = taken(log.events, log.count * EVENT_DTYPE.itemsize)
         events = np.frombuffer(raw, EVENT_DTYPE).copy()
         posted = np.isin(events["kind"], SIGNAL_KINDS) & (events["sequence"] != NOTHING)
         events["time"] += np.uint64(begin.time)
         events["sequence"][posted] += np.uint32(begin.posts)
-        roles = _taken(log.roles, log.role_count * ROLE_DTYPE.itemsize)
+        roles = taken(log.roles, log.role_count * ROLE_DTYPE.itemsize)
         trace = Trace(
             kernel_name=self.program.name,
             grid=config.grid,
@@ -74,7 +74,7 @@ _LIBC.free.argtypes = (ctypes.c_void_p,)
 _LIBC.free.restype = None
 
 
-def _taken(address: int | None, size: int) -> bytes:
+def taken(address: int | None, size: int) -> bytes:
     """Return bytes of the runtime, and free them."""
     if not address:
         return b""

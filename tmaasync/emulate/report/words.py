@@ -111,7 +111,9 @@ class Words:
     def globals(self) -> GlobalNames:
         """The names for addresses in global memory."""
         names = self._info.parameter_names(function_name(self.program.name))
-        return GlobalNames(self._arrays, names, {**_variables(self.program), **self._others})
+        return GlobalNames(
+            self._arrays, names, {**extents_of_variables(self.program), **self._others}
+        )
 
     def _written_before(self, address: int) -> str:
         """Name an address by an array of the launch before: " as scratch[0] of first"."""
@@ -189,7 +191,7 @@ _BARRIER_BYTES = 8
 _MAX_BARRIERS_BEYOND = 16  # an mbarrier farther away is not a bad index of the array
 
 
-def _variables(program: EmulatedProgram) -> Mapping[str, Extent]:
+def extents_of_variables(program: EmulatedProgram) -> Mapping[str, Extent]:
     """Return the extents of the kernel's variables in constant and global memory."""
     found = variables_of(program.path) if program.path.is_file() else {}
     return {

@@ -93,8 +93,77 @@ struct RuleNote {
 };
 
 struct RuleNotes {
-    uint64_t broken;  // one bit for each rule; bit 0: TMA used maps in global memory
+    uint64_t broken;         // one bit for each rule; bit 0: TMA used maps in global memory
+    uint64_t is_unsearched;  // 1 if some accesses came after the search for races
     RuleNote note[kRules];
+};
+
+// --- a verified launch -------------------------------------------------------------------------
+
+enum class SyncKind : uint32_t {
+    kOperation,  // an operation of a thread
+    kLanding,    // the landing of a copy, or the arrival, that a thread's operation issued
+    kPhase,      // the completion of a barrier's phase
+};
+
+struct SyncEvent {
+    SyncKind kind;
+    uint32_t barrier;  // shared offset or kNamed; of a phase only
+    uint64_t owner;    // number of the thread in the grid; of a phase the CTA's
+    uint64_t number;   // of the thread's operation, or of the phase
+    uint64_t address;  // in the kernel's library
+};
+
+// The unordered pairs that a run lists.
+constexpr uint32_t kMostPairs = 4096;
+
+// A named barrier's number lies below this bit.
+constexpr uint32_t kNamed = 1u << 31;
+
+// The change if the second of two unordered events comes first.
+enum class Unordered : uint32_t {
+    kArrival,      // the second arrives in the phase before
+    kWait,         // the second passes its barrier two phases early
+    kMissedPhase,  // the first, a wait, misses its phase
+    kExpectation,  // the first expects bytes of the next phase
+    kAccess,       // an atomic operation or a volatile access finds another value
+};
+
+struct UnorderedPair {
+    Unordered kind;
+    uint32_t barrier;  // shared offset or kNamed; nothing of accesses
+    uint64_t cta;      // of the barrier
+    uint64_t word;     // address of an access
+    SyncEvent first;
+    SyncEvent second;
+    SyncEvent previous;  // the word's last write before the first; number 0 if there is none
+};
+
+// An event that waits until another one has happened.
+struct Hold {
+    SyncEvent event;
+    SyncEvent until;
+};
+
+// An atomic function whose result the source leaves unused, and a number for its operation.
+struct UnusedAtomic {
+    uint64_t address;  // of the call, in the kernel's library
+    uint64_t operation;
+};
+
+// The order of one run. Python takes the pairs over, and gives them back to free().
+struct Interleaving {
+    uint64_t holds;
+    const Hold* hold;
+    uint64_t reductions;
+    const UnusedAtomic* reduction;
+    UnorderedPair* pair;
+    uint64_t pairs;
+    uint64_t operations;
+    uint64_t phases;
+    uint64_t signature;  // equal for runs that differ only in the order of independent events
+    uint64_t given_up;   // holds whose event had to go first
+    uint64_t answers;    // of try_cancel
 };
 
 struct LaunchNumbers {
@@ -121,6 +190,7 @@ struct LaunchNumbers {
     RuleNotes* notes;
     uint64_t subscripts;
     const Subscript* subscript;  // by increasing address
+    Interleaving* interleaving;  // of a verified launch; null in others
 };
 
 // One of the launches that run together.

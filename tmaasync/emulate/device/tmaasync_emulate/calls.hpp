@@ -221,7 +221,7 @@ TMAASYNC_EMULATE_CALL void fence_proxy_async_shared();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 
 // The use that an atomic operation makes of the old contents: none in an exchange.
-enum class OldValue : uint8_t { kUnused, kUsed, kCompared };
+enum class OldValue : uint8_t { kUnused, kUsed, kCompared, kNotReturned };
 
 // Begins an atomic operation for the threads of a scope. `changes`: it changes the present
 // contents. Other clusters may run on other cores of the host.

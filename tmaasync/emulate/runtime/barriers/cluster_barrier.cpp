@@ -2,6 +2,7 @@
 
 #include "schedule/events.hpp"
 #include "schedule/faults.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -14,6 +15,7 @@ void arrive_at_cluster(Fiber& fiber, bool releases) {
         releases ? detector->release(fiber.number, cluster.barrier.gathered)
                  : detector->release_relaxed(fiber.number, cluster.barrier.gathered);
     }
+    if (SyncOrder* order = cluster.launch.order) order->arrive_at_cluster(fiber);
     fiber.trace.is_at_cluster = stands_for_warp(fiber);
     if (fiber.trace.is_at_cluster) record(fiber, {.kind = EventKind::kClusterArrive});
     fiber.has_arrived_at_cluster = true;
@@ -28,6 +30,7 @@ void wait_for_cluster(Fiber& fiber) {
         cluster.barrier.waiters.push_back(&fiber);
         block(fiber, {.kind = Wait::Kind::kCluster, .instruction = "barrier.cluster.wait"});
     }
+    if (SyncOrder* order = cluster.launch.order) order->wait_for_cluster(fiber);
     if (cluster.detector) cluster.detector->acquire(fiber.number, cluster.barrier.completed);
     if (fiber.trace.is_at_cluster) record(fiber, {.kind = EventKind::kClusterWaitEnd});
 }
@@ -37,6 +40,7 @@ void complete_cluster_barrier(Cluster& cluster) {
     if (barrier.arrived == 0 || barrier.arrived < cluster.live) return;
     barrier.arrived = 0;
     for (Fiber& fiber : cluster.fibers) fiber.has_arrived_at_cluster = false;
+    if (SyncOrder* order = cluster.launch.order) order->complete_cluster(cluster);
     barrier.completed = std::exchange(barrier.gathered, {});
     wake_all(barrier.waiters);
 }

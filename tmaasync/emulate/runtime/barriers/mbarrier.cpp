@@ -5,6 +5,7 @@
 #include "memory/accesses.hpp"
 #include "schedule/events.hpp"
 #include "state/names.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -76,6 +77,9 @@ void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier) {
         barrier.history.landings.clear();
     }
     note_progress(cluster);
+    if (SyncOrder* order = cluster.launch.order) {
+        order->complete(key_of(cluster, owner, barrier.offset));
+    }
     if (Detector* detector = cluster.detector.get()) hand_on(*detector, barrier);
     wake_all(barrier.waiters);
 }
@@ -129,6 +133,9 @@ void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
         barrier.races.initialiser = fiber.number;
         barrier.races.initialised = detector->epoch_of(fiber.number);
         barrier.races.agent = detector->new_agent();
+    }
+    if (SyncOrder* order = fiber.cluster->launch.order) {
+        order->begin(key_of(*fiber.cluster, *place.cta, place.offset));
     }
     *barrier_word(*place.cta, place.offset) = word;
 }
@@ -193,6 +200,8 @@ Reason too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
 
 uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, bool releases) {
     maybe_yield(fiber);
+    SyncOrder* const order = fiber.cluster->launch.order;
+    if (order) order->hold(fiber);
     const Place place = locate(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
     if (Detector* detector = fiber.cluster->detector.get()) {
@@ -218,6 +227,8 @@ uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, 
         fail(fiber, early ? early : too_many_arrivals(barrier, count));
     }
     record(fiber, on_barrier(EventKind::kArrive, *place.cta, barrier));
+    if (order)
+        order->arrive(key_of(*fiber.cluster, *place.cta, barrier.offset), order->count(fiber));
     barrier.pending -= count;
     note_arrival(fiber, barrier, fiber.site);
     complete_phase(*fiber.cluster, *place.cta, barrier);
@@ -234,7 +245,10 @@ uint64_t arrive_and_drop(Fiber& fiber, uint32_t address, uint32_t count, bool re
 
 void expect_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
     const Place place = resolve(fiber, address);
+    SyncOrder* const order = fiber.cluster->launch.order;
+    if (order) order->hold(fiber);
     Mbarrier& barrier = require_barrier(fiber, place);
+    if (order) order->expect(fiber, key_of(*fiber.cluster, *place.cta, barrier.offset));
     note_expected(fiber, *place.cta, barrier, bytes);
     add_bytes(fiber, barrier, bytes);
     // Measured: if the bytes landed before they were expected, the phase completes now.
@@ -243,7 +257,10 @@ void expect_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
 
 void deliver_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
     const Place place = resolve(fiber, address);
+    SyncOrder* const order = fiber.cluster->launch.order;
+    if (order) order->hold(fiber);
     Mbarrier& barrier = require_barrier(fiber, place);
+    if (order) order->land(key_of(*fiber.cluster, *place.cta, barrier.offset), order->count(fiber));
     add_bytes(fiber, barrier, -int64_t{bytes});
     complete_phase(*fiber.cluster, *place.cta, barrier);
 }

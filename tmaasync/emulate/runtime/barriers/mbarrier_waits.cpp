@@ -4,6 +4,7 @@
 #include "barriers/mbarrier.hpp"
 #include "schedule/events.hpp"
 #include "state/names.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -31,6 +32,9 @@ static void observe(Fiber& fiber, const Cta& owner, Mbarrier& barrier) {
     const Detector* const detector = fiber.cluster->detector.get();
     const uint32_t order = detector ? detector->order() : 0;
     waits.push_back({&owner, barrier.offset, barrier.phase - 1, order, fiber.site});
+    if (SyncOrder* const verified = fiber.cluster->launch.order) {
+        verified->pass(fiber, key_of(*fiber.cluster, owner, barrier.offset));
+    }
 }
 
 // A wait names only the parity of a phase. If the next phase completes too before the waiter looks,
@@ -87,6 +91,7 @@ bool wait_for_parity(
     Fiber& fiber, uint32_t address, uint32_t parity, bool acquires, const char* what
 ) {
     maybe_yield(fiber);
+    if (SyncOrder* const order = fiber.cluster->launch.order) order->hold(fiber);
     parity = checked_parity(fiber, parity, what);
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
@@ -126,6 +131,7 @@ bool wait_for_parity(
 }
 
 bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool acquires) {
+    if (SyncOrder* const order = fiber.cluster->launch.order) order->hold(fiber);
     parity = checked_parity(fiber, parity, "mbarrier.test_wait.parity");
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);

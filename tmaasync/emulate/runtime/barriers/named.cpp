@@ -2,6 +2,7 @@
 
 #include "schedule/events.hpp"
 #include "schedule/faults.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -11,6 +12,11 @@ void release_if_complete(Cluster& cluster, Cta& cta, uint32_t number) {
     if (barrier.arrived == 0 || barrier.arrived < needed) return;
     barrier.arrived = 0;
     barrier.lines = {};
+    if (SyncOrder* order = cluster.launch.order) {
+        const BarrierKey key = key_of(cluster, cta, kNamed | number);
+        order->complete(key);
+        for (const Fiber* waiter : barrier.waiters) order->join_published(*waiter, key);
+    }
     if (Detector* detector = cluster.detector.get()) {
         for (const Fiber* waiter : barrier.waiters) {
             detector->acquire(waiter->number, barrier.gathered);
@@ -50,11 +56,15 @@ static NamedBarrier& named_barrier(Fiber& fiber, uint32_t number, uint32_t threa
 
 void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, bool waits, uint32_t line) {
     maybe_yield(fiber);
+    SyncOrder* const order = fiber.cluster->launch.order;
+    if (order) order->hold(fiber);
     NamedBarrier& barrier = named_barrier(fiber, number, threads);
     if (line) check_warp_is_together(fiber, barrier, line);
     const bool is_noted = stands_for_warp(fiber);
     if (is_noted) record(fiber, {.barrier = number, .kind = EventKind::kNamedArrive});
     ++barrier.arrived;
+    const BarrierKey key = key_of(*fiber.cluster, *fiber.cta, kNamed | number);
+    if (order) order->arrive(key, order->count(fiber));
     if (Detector* detector = fiber.cluster->detector.get()) {
         detector->release(fiber.number, barrier.gathered);
         // The last thread does not wait, so it acquires here.
@@ -65,6 +75,7 @@ void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, bool waits
     if (barrier.arrived >= needed) {
         if (waits) barrier.waiters.pop_back();
         release_if_complete(*fiber.cluster, *fiber.cta, number);
+        if (order && waits) order->join_published(fiber, key);
     } else if (waits) {
         block(fiber, {Wait::Kind::kNamedBarrier, "barrier.cta.sync", fiber.cta, number});
     }

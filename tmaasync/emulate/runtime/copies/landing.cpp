@@ -9,6 +9,7 @@
 #include "tma/bulk.hpp"
 #include "tma/im2col.hpp"
 #include "tma/tiled.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -122,6 +123,9 @@ static uint32_t write_unsearched(Cluster& cluster, const Flight& flight) {
 
 // Credits the bytes to the barrier. Returns the reason of a fault, or nothing.
 static Reason credit(Cluster& cluster, const Flight& flight, Mbarrier& barrier, uint32_t bytes) {
+    if (SyncOrder* order = cluster.launch.order) {
+        order->land(key_of(cluster, *flight.credited, barrier.offset), *flight.synced);
+    }
     barrier.bytes -= bytes;
     barrier.landed = barrier.phase + 1;
     barrier.history.landings.push_back({flight.shared, flight.issuer, flight.site});

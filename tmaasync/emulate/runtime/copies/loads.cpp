@@ -9,6 +9,7 @@
 #include "state/names.hpp"
 #include "tma/bulk.hpp"
 #include "tma/im2col.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -112,6 +113,7 @@ void issue_load(Fiber& fiber, Flight flight, uint32_t shared, Counting counting)
     if (flight.sequence == kNothing) {
         record_load(fiber, flight, *credited.cta, *counted, flight.shared);
     }
+    if (SyncOrder* order = fiber.cluster->launch.order) flight.synced = order->issue(fiber);
     fiber.cluster->flights.push_back(std::move(flight));
     let_land(fiber);
 }

@@ -5,6 +5,7 @@
 #include "memory/accesses.hpp"
 #include "memory/grids.hpp"
 #include "schedule/events.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -39,6 +40,9 @@ void arrive_for_copies(Cluster& cluster, const Flight& flight, Mbarrier& barrier
         return report_fault(*flight.issuer, too_many_arrivals(barrier, 1), flight.site);
     }
     record(cluster, *flight.credited, on_barrier(EventKind::kArrive, *flight.credited, barrier));
+    if (SyncOrder* order = cluster.launch.order) {
+        order->arrive(key_of(cluster, *flight.credited, barrier.offset), *flight.synced);
+    }
     --barrier.pending;
     note_arrival(*flight.issuer, barrier, flight.site);
     complete_phase(cluster, *flight.credited, barrier);
@@ -113,6 +117,7 @@ void arrive_after_thread_copies(Fiber& fiber, uint32_t address, bool raises) {
     flight.issuer = &fiber;
     flight.epoch = fiber.copies.epoch++;
     flight.site = fiber.site;
+    if (SyncOrder* order = fiber.cluster->launch.order) flight.synced = order->issue(fiber);
     fiber.cluster->flights.push_back(std::move(flight));
     let_land(fiber);
 }

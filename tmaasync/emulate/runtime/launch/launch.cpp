@@ -8,6 +8,7 @@
 #include "launch/grid.hpp"
 #include "report/report.hpp"
 #include "state/cluster.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -125,10 +126,20 @@ static std::unique_ptr<OwnedReport> launch(
 ) {
     GridRaces races{numbers.searched_words};
     GridTrace trace;
-    const Launch whole = launch_from(kernel, numbers, arguments, races, trace, stop);
+    Launch whole = launch_from(kernel, numbers, arguments, races, trace, stop);
+    std::optional<SyncOrder> order;
+    if (numbers.interleaving) {
+        order.emplace(
+            *numbers.interleaving, whole.clusters() * whole.cluster_ctas() * whole.threads()
+        );
+        whole.order = &*order;
+        races.lost.emplace();
+    }
     Grid grid(whole, numbers.workers, numbers.resident);
     std::unique_ptr<OwnedReport> report = report_of_run(grid);
     if (numbers.log) *numbers.log = trace.copied();
+    if (order) order->hand_over();
+    numbers.notes->is_unsearched = races.is_over();
     if (numbers.searched_words) {
         races.shadow.for_each_written([&](uintptr_t address) {
             whole.memory.note_written(address);

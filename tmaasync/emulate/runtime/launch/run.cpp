@@ -8,6 +8,7 @@
 #include "schedule/faults.hpp"
 #include "schedule/worker.hpp"
 #include "tensor_memory/operations.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -138,8 +139,19 @@ static Fiber* next_thread(Cluster& cluster) {
     });
 }
 
+// Lets other clusters run if all threads that can run poll.
+static void pass_if_polling(Cluster& cluster) {
+    if (cluster.turns.polls > kPolls + 2 * cluster.live) cluster.halt = Halt::kPolls;
+}
+
 static void land_one(Cluster& cluster) {
-    const std::size_t index = cluster.choices.copy(cluster.flights.size());
+    SyncOrder* const order = cluster.launch.order;
+    const std::size_t index =
+        order ? order->next_landing(cluster) : cluster.choices.copy(cluster.flights.size());
+    if (index == SyncOrder::kNone) {
+        ++cluster.turns.polls;
+        return pass_if_polling(cluster);
+    }
     const Flight flight = std::move(cluster.flights[index]);
     cluster.flights.erase(cluster.flights.begin() + static_cast<std::ptrdiff_t>(index));
     note_progress(cluster);
@@ -152,7 +164,7 @@ static void land_one(Cluster& cluster) {
 // Called when no copy is in flight that could wake a thread.
 static void stop_or_pass(Cluster& cluster) {
     if (cluster.ready.empty()) return report_deadlock(cluster);
-    if (cluster.turns.polls > kPolls + 2 * cluster.live) cluster.halt = Halt::kPolls;
+    pass_if_polling(cluster);
 }
 
 static void resume(Cluster& cluster) {

@@ -9,6 +9,7 @@
 #include "schedule/faults.hpp"
 #include "schedule/worker.hpp"
 #include "state/names.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -302,6 +303,9 @@ static void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     if ((address ^ stack_pointer()) < kStackBytes) return;
     if (!writes) spin(fiber, {.polled = address, .activity = Activity::kVolatileRead});
     let_other_clusters_run(fiber, address, writes);
+    if (SyncOrder* order = fiber.cluster->launch.order) {
+        order->access(fiber, address, writes ? SyncAccess::kWrite : SyncAccess::kRead);
+    }
     touch_atomically(fiber, address, bytes, writes, scope);
 }
 

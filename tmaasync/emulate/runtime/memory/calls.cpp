@@ -4,6 +4,7 @@
 #include "memory/grids.hpp"
 #include "memory/kernel_heap.hpp"
 #include "schedule/caller.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -113,6 +114,13 @@ void begin_atomic(const void* address, uint32_t bytes, bool changes, OldValue ol
         check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);
     }
     let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(address), changes);
+    if (SyncOrder* order = fiber.cluster->launch.order) {
+        const bool reduces = old == OldValue::kNotReturned;
+        order->access(
+            fiber, reinterpret_cast<uintptr_t>(address),
+            reduces ? SyncAccess::kReduce : SyncAccess::kReadAndWrite
+        );
+    }
     Detector* const detector = fiber.cluster->detector.get();
     if (detector && old == OldValue::kCompared) {
         detector->exchange(fiber.number, reinterpret_cast<uintptr_t>(address), bytes);

@@ -46,6 +46,8 @@ public:
     void join(const Clock& other, Agent first = 0);
 
     bool is_empty() const { return !epochs_; }
+    // True if both are known to be equal.
+    bool shares(const Clock& other) const { return epochs_ && epochs_ == other.epochs_; }
     bool is_after(const Clock& other) const {
         return other.epochs_ == epochs_ || !other.epochs_ || !later(other, 0).of_b;
     }

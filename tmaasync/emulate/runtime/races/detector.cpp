@@ -48,6 +48,7 @@ void Detector::reset(uint32_t cluster, LaunchHistory* history) {
     epochs_.assign(threads_, 1);
     last_atomics_.assign(threads_, {});
     for (WindowShadow& shadow : shadows_) shadow.clear();
+    grid_.forget_lost(windows_, windows_ + shadows_.size() * kWindowStride);
     has_race_ = false;
 }
 
@@ -335,7 +336,8 @@ void Detector::check_like(
     uint8_t mask,
     bool writes
 ) {
-    if (mask != kWholeCell) return check(actor, cell, place, mask, writes);
+    const bool is_plain = mask == kWholeCell && !grid_.lost;
+    if (!is_plain) return check(actor, cell, place, mask, writes);
     if (last.repeats(cell)) return note_word();
     last.begin(cell);
     check(actor, cell, place, mask, writes);
@@ -348,14 +350,20 @@ void Detector::check(
     note_word();
     const Access access = access_of(actor, mask, writes);
     const bool was_unwritten = writes && (cell.written() & mask) == 0;
-    cell.add(
-        access,
-        [&](const Access& old) {
-            return is_before(old, actor, place.space) || is_after_atomics(old, actor, place);
-        },
-        [&](const Access& old) { return conflict(old, access); },
-        [&](const Access& old) { report_pair(old, access, actor, place, was_unwritten); }
-    );
+    const auto is_ordered = [&](const Access& old) {
+        return is_before(old, actor, place.space) || is_after_atomics(old, actor, place);
+    };
+    const auto conflicts = [&](const Access& old) { return conflict(old, access); };
+    const auto report = [&](const Access& old) {
+        report_pair(old, access, actor, place, was_unwritten);
+    };
+    const std::optional<Access> lost = cell.add(access, is_ordered, conflicts, report);
+    if (!grid_.lost) return;
+    const auto kept = grid_.lost->find(address_of(place));
+    for (const Access& old : kept == grid_.lost->end() ? std::vector<Access>{} : kept->second) {
+        if (conflicts(old) && !is_ordered(old)) report(old);
+    }
+    if (lost) (*grid_.lost)[address_of(place)].push_back(*lost);
 }
 
 bool Detector::is_after_atomics(

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -32,7 +33,9 @@ struct LaunchHistory {
 
 // The state of a search for races, in which all clusters run on one host thread.
 struct GridRaces {
-    uint64_t words_left;              // words left to record; after them the search is over
+    uint64_t words_left;  // words left to record; after them the search is over
+    // The accesses that cells have no room for, by address, if a launch is verified.
+    std::optional<std::map<uintptr_t, std::vector<Access>>> lost{};
     uint64_t launch = next_launch();  // its number in the process
     uint32_t order = 0;               // number of the last access or issued operation
     GlobalShadow shadow{};
@@ -49,6 +52,10 @@ struct GridRaces {
         return ++last;
     }
 
+    // Called for memory that a new cluster uses.
+    void forget_lost(uintptr_t first, uintptr_t end) {
+        if (lost) lost->erase(lost->lower_bound(first), lost->lower_bound(end));
+    }
     bool is_over() const { return words_left == 0; }
     bool has_peers() const { return spans.size() > 1; }
     uint32_t device_of(uint32_t cluster) const {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -76,8 +77,11 @@ public:
     // those that happen before it: an access after the new one is after those too. The four warps
     // of a wgmma read the same bytes, and one of their reads is kept. An atomic operation replaces
     // no store: other atomic operations race with the store and not with the atomic operation.
+    // Returns the access that it forgets, if no lane of its warp has made or makes the same.
     template <class IsBefore, class Conflicts, class Report>
-    void add(const Access& access, IsBefore is_before, Conflicts conflicts, Report report) {
+    std::optional<Access> add(
+        const Access& access, IsBefore is_before, Conflicts conflicts, Report report
+    ) {
         uint8_t kept = 0;
         bool is_known = false, had_readers = false;
         for (uint8_t i = 0; i < count_; ++i) {
@@ -94,10 +98,12 @@ public:
             ++kept;
         }
         count_ = kept;
-        if (is_known) return;
+        std::optional<Access> lost;
+        if (is_known) return lost;
         if (count_ == accesses_.size()) {
-            for (uint8_t i = least_needed(access) + 1; i < count_; ++i)
-                accesses_[i - 1] = accesses_[i];
+            const uint8_t forgotten = least_needed(access);
+            if (!is_repeated(accesses_[forgotten], access)) lost = accesses_[forgotten];
+            for (uint8_t i = forgotten + 1; i < count_; ++i) accesses_[i - 1] = accesses_[i];
             --count_;
         }
         accesses_[count_] = access;
@@ -106,6 +112,7 @@ public:
             written_ |= access.bytes;
         }
         ++count_;
+        return lost;
     }
 
     // Compares the access as `add` does, and keeps nothing.
@@ -154,6 +161,13 @@ public:
     }
 
 private:
+    // True if another lane of the warp has made or makes the same access.
+    bool is_repeated(const Access& old, const Access& next) const {
+        return next.repeats_for_warp(old) ||
+               std::any_of(accesses_.begin(), accesses_.begin() + count_, [&](const Access& other) {
+                   return &other != &old && other.repeats_for_warp(old);
+               });
+    }
     // Index of the access that is forgotten when the cell is full: one that its warp repeated, else
     // a read or an atomic operation, else the oldest store.
     uint8_t least_needed(const Access& next) const {

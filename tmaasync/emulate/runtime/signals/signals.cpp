@@ -3,6 +3,7 @@
 #include "schedule/events.hpp"
 #include "schedule/faults.hpp"
 #include "state/names.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -10,6 +11,9 @@ uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
     const auto address = reinterpret_cast<uintptr_t>(word);
     spin(fiber, {.instruction = "ld.acquire.sys"});
     let_other_clusters_run(fiber, address, false);
+    if (SyncOrder* order = fiber.cluster->launch.order) {
+        order->access(fiber, address, SyncAccess::kRead);
+    }
     touch_atomically(fiber, address, sizeof(*word), false, Scope::kSystem);
     const uint32_t value = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     if (Detector* detector = fiber.cluster->detector.get())
@@ -77,6 +81,9 @@ void wait_for_epoch(Fiber& fiber, const uint32_t* word, const AwaitedSignal& awa
     const auto address = reinterpret_cast<uintptr_t>(word);
     let_other_clusters_run(fiber, address, false);
     while (true) {
+        if (SyncOrder* order = fiber.cluster->launch.order) {
+            order->access(fiber, address, SyncAccess::kRead);
+        }
         reach_atomically(fiber, address, sizeof(*word), false, Scope::kSystem);
         const uint32_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
         if (PostedEpochs::is_reached(seen, awaited.epoch)) {

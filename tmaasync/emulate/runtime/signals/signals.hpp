@@ -6,6 +6,7 @@
 
 #include "memory/accesses.hpp"
 #include "schedule/scheduler.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -39,6 +40,9 @@ void release_word(Fiber& fiber, uint32_t* word, Change change, PostedSignal post
     Detector* const detector = fiber.cluster->detector.get();
     if (detector) detector->fence(fiber.number, true, true);
     let_other_clusters_run(fiber, address, true);
+    if (SyncOrder* order = fiber.cluster->launch.order) {
+        order->access(fiber, address, SyncAccess::kReadAndWrite);
+    }
     uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     if (detector) {
         check_posted_alike(fiber, posted, detector->note_before_post(address, old));

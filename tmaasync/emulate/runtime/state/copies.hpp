@@ -9,6 +9,7 @@
 
 #include "races/race.hpp"
 #include "state/queue.hpp"
+#include "state/synced.hpp"
 #include "tma/reduce_op.hpp"
 #include "tma/tensor_map.hpp"
 
@@ -53,6 +54,7 @@ struct Flight {
     uintptr_t map_address;  // 0 for a parameter, which is never written
     uintptr_t site = 0;
     Issued issued;
+    std::shared_ptr<const Synced> synced;  // null unless the launch is verified
     uint32_t sequence = kNothing;
     Epoch epoch = 0;  // arrivals only: epoch of the thread's last copies that it counts
     // The source of a push.

@@ -15,6 +15,7 @@
 namespace tmaasync_emulate {
 
 class SmColumns;
+class SyncOrder;
 class StartOrder;
 
 struct Launch {
@@ -38,6 +39,7 @@ struct Launch {
     const Stop* stop = nullptr;
     Rules rules{};
     StartOrder* unstarted = nullptr;  // its clusters that have not started
+    SyncOrder* order = nullptr;       // null unless the launch is verified
     SmColumns* sm_columns = nullptr;  // null unless there are more CTAs than SMs
     // Members of a launch that runs together with launches of other devices.
     uint32_t number = 0;

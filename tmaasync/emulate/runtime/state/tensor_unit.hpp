@@ -43,6 +43,7 @@ struct TensorOperation {
     uint32_t sequence = kNothing;  // of an mma, in the trace
     IssuedTensor tensor;
     std::shared_ptr<const View> published;  // commits only
+    std::shared_ptr<const Synced> synced;   // commits of a verified launch only
 };
 
 // The lane that issued an instruction of one thread, by its site.

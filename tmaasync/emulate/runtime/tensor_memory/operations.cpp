@@ -7,6 +7,7 @@
 #include "tensor_memory/multiplication.hpp"
 #include "tensor_memory/pairs.hpp"
 #include "tensor_memory/tensor_copies.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -82,6 +83,7 @@ void issue_tensor_commit(Fiber& fiber, uint32_t group, uint32_t barrier, uint32_
     if (TensorRaces* races = fiber.cluster->tensor_races.get()) {
         operation.published = std::make_shared<const View>(races->commit(fiber.number));
     }
+    if (SyncOrder* order = fiber.cluster->launch.order) operation.synced = order->issue(fiber);
     enqueue(fiber, std::move(operation));
 }
 
@@ -129,6 +131,9 @@ static Reason arrive_on(Cluster& cluster, const TensorOperation& operation, Tens
     if (!barrier) return reason;
     if (barrier->pending == 0) return too_many_arrivals(*barrier, 1);
     if (operation.published) barrier->races.gathered.join(*operation.published);
+    if (SyncOrder* order = cluster.launch.order) {
+        order->arrive(key_of(cluster, cta, barrier->offset), *operation.synced);
+    }
     barrier->pending -= 1;
     note_arrival(*operation.issuer, *barrier, operation.site);
     complete_phase(cluster, cta, *barrier);

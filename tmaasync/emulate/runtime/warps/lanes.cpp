@@ -2,6 +2,7 @@
 
 #include "schedule/faults.hpp"
 #include "state/names.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -33,6 +34,7 @@ static void check_masks_agree(const Meeting& meeting, Fiber& fiber) {
 void hold_if_complete(Cluster& cluster, Warp& warp, Meeting& meeting, Fiber* arriving) {
     if (meeting.arrived == 0 || meeting.arrived != (meeting.mask & warp.live_lanes)) return;
     check_masks_agree(meeting, *meeting.fibers[__builtin_ctz(meeting.arrived)]);
+    if (SyncOrder* order = cluster.launch.order) order->join_lanes(meeting);
     meeting.act(meeting);
     for (uint32_t lane = 0; lane < 32; ++lane) {
         Fiber* fiber = meeting.fibers[lane];

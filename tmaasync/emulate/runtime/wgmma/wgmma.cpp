@@ -3,6 +3,7 @@
 #include "memory/registers.hpp"
 #include "schedule/events.hpp"
 #include "schedule/faults.hpp"
+#include "verify/sync_order.hpp"
 #include "wgmma/execution.hpp"
 
 namespace tmaasync_emulate {
@@ -65,6 +66,7 @@ void commit_mmas(Fiber& fiber) {
     note_mma_call(fiber, MmaInstruction::kCommit);
     ++fiber.mmas.commits;
     fiber.mmas.groups.push_back(fiber.mmas.issued);
+    if (SyncOrder* order = fiber.cluster->launch.order) order->commit_mmas(fiber);
 }
 
 static void record_mma_wait(Fiber& fiber, EventKind kind, uint64_t target) {
@@ -81,6 +83,14 @@ static void learn_what_filled_registers(Fiber& fiber) {
     }
 }
 
+// All four warps have issued the groups that are complete.
+static void learn_of_issues(const Fiber& fiber, std::size_t pending) {
+    SyncOrder* const order = fiber.cluster->launch.order;
+    if (order && fiber.mmas.commits > pending) {
+        order->wait_for_mmas(fiber, fiber.mmas.commits - pending);
+    }
+}
+
 void wait_for_mmas(Fiber& fiber, std::size_t pending) {
     note_mma_call(fiber, MmaInstruction::kWait);
     finish_mmas(fiber, pending);
@@ -90,7 +100,10 @@ void wait_for_mmas(Fiber& fiber, std::size_t pending) {
         fiber.mmas.groups.begin(), fiber.mmas.groups.end() - static_cast<std::ptrdiff_t>(pending)
     );
     Warpgroup& group = *fiber.warpgroup;
-    if (target <= group.done) return learn_what_filled_registers(fiber);
+    if (target <= group.done) {
+        learn_of_issues(fiber, pending);
+        return learn_what_filled_registers(fiber);
+    }
     if (group.waiters.size() && group.target != target) {
         fail(fiber, FaultKind::kWarpsWaitForOtherGroups);
     }
@@ -105,6 +118,7 @@ void wait_for_mmas(Fiber& fiber, std::size_t pending) {
         note_progress(*fiber.cluster);
         wake_all(group.waiters);
     }
+    learn_of_issues(fiber, pending);
     learn_what_filled_registers(fiber);
     if (is_noted) record_mma_wait(fiber, EventKind::kWaitEnd, target);
 }

@@ -252,9 +252,10 @@ TMAASYNC_EMULATE_INLINE void reduce(std::uint8_t* pointer, Values... values) {
     (
         [&] {
             const T added = values;
-            changed_in_memory<kReach, T>(pointer + offset, [=](T held) {
-                return changed_by<kOp>(held, added);
-            });
+            changed_in_memory<kReach, T>(
+                pointer + offset, [=](T held) { return changed_by<kOp>(held, added); },
+                OldValue::kNotReturned
+            );
             offset += sizeof(T);
         }(),
         ...);

@@ -1,0 +1,84 @@
+"""`emulate.last_verdict`: what ordinary launches leave open."""
+
+from __future__ import annotations
+
+import contextvars
+
+import numpy as np
+import pytest
+
+import tmaasync as tma
+from tmaasync import emulate
+
+SOURCE = """
+extern "C" __global__ void fill(int* out, int is_racy) {
+    out[is_racy ? 0 : threadIdx.x] = threadIdx.x;
+}
+"""
+
+
+def fill(is_racy: int = 0) -> None:
+    tma.Kernel(SOURCE, "fill")(1, 64, (np.zeros(64, np.int32), is_racy))
+
+
+def only() -> emulate.LaunchVerdict:
+    (launch,) = emulate.last_verdict().launches
+    return launch
+
+
+def test_an_ordinary_launch_is_incomplete() -> None:
+    fill()
+    assert (only().kernel, only().status) == ("fill", "incomplete")
+    assert "round_robin" in only().not_checked[0]
+    with emulate.scheduled("random", seed=12):
+        fill()
+    assert "seed 12" in only().not_checked[0]
+    with pytest.raises(tma.VerificationError):
+        emulate.last_verdict().require_clean()
+
+
+def test_what_was_not_searched_is_listed() -> None:
+    with emulate.scheduled(races=False):
+        fill()
+    assert any("races=False" in one for one in only().not_checked)
+    many = np.zeros(emulate.SEARCHED_WORDS * 2 + 64, np.int32)
+    source = """extern "C" __global__ void all(int* out, int count) {
+        for (int i = threadIdx.x; i < count; i += blockDim.x) out[i] = i;
+    }"""
+
+    def verdict() -> emulate.LaunchVerdict:
+        tma.Kernel(source, "all")(1, 32, (many, many.size))
+        return only()
+
+    without_schedule = contextvars.Context().run(verdict)
+    assert any("races=True searches all" in one for one in without_schedule.not_checked)
+
+
+def test_a_tolerated_rule_is_listed() -> None:
+    source = """extern "C" __global__ void same(int* out) { *out = 1; }"""
+    kernel, out = tma.Kernel(source, "same"), np.zeros(1, np.int32)
+    with emulate.scheduled(races=True, tolerate={"same-value-stores"}):
+        kernel(1, 64, (out,))
+        assert any("same-value-stores" in one for one in only().not_checked)
+        assert emulate.verify(kernel, 1, 64, (out,)).status == "incomplete"
+
+
+def test_an_error_is_a_violation() -> None:
+    with pytest.raises(tma.EmulatedRace):
+        fill(is_racy=1)
+    assert only().status == "violated"
+    with pytest.raises(tma.EmulatedRace):
+        emulate.last_verdict().require_clean()
+
+
+def test_verify_leaves_its_verdict() -> None:
+    verdict = emulate.verify(fill)
+    assert emulate.last_verdict() is verdict
+    assert verdict.as_dict()["status"] == "clean"
+
+
+def test_launches_of_devices_are_listed_together() -> None:
+    with emulate.devices(2) as world:
+        for device in world:
+            tma.Kernel(SOURCE, "fill")(1, 64, (device.array(np.zeros(64, np.int32)), 0))
+    assert [one.kernel for one in emulate.last_verdict().launches] == ["fill", "fill"]

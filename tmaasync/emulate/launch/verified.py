@@ -1,0 +1,263 @@
+"""Verified launches: all interleavings of a kernel, by runs that each stand for many.
+
+One run shows which operations happen before which. Two interleavings that differ only in the order
+of independent operations end alike (Mazurkiewicz traces), so that one run stands for all of them.
+Where two unordered operations are not independent, another run reverses them (dynamic partial-order
+reduction, Flanagan and Godefroid, POPL 2005).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tmaasync.emulate import verified_abi as abi
+from tmaasync.emulate.extents import Extent
+from tmaasync.emulate.launch.last_verdict import FOUND, RunNotes
+from tmaasync.emulate.launch.recording import taken
+from tmaasync.emulate.launch.verdict import LaunchVerdict
+from tmaasync.emulate.report.orders import Event, OrderWords, Pair
+from tmaasync.errors import EmulatedTimeout, TMAError
+
+
+class _Run(NamedTuple):
+    """The order of one run."""
+
+    pairs: tuple[Pair, ...]
+    operations: int
+    phases: int
+    signature: int
+    answers: int
+    notes: RunNotes
+
+
+class _Order(NamedTuple):
+    """The holds of a run that is to come, and the pairs that they reverse."""
+
+    holds: tuple[tuple[Event, Event], ...] = ()
+    reversed: tuple[Pair, ...] = ()
+
+
+Runs = Callable[[abi.Interleaving], RunNotes]
+"""Runs a launch once in an order. It raises the launch's error."""
+
+
+@dataclass(slots=True)
+class Verification:
+    """Verifies the launches of a context, each with at most ``max_runs`` and ``max_seconds``."""
+
+    max_runs: int
+    max_seconds: float
+    verdicts: list[LaunchVerdict] = field(default_factory=list)
+
+    def verify(
+        self,
+        kernel: str,
+        run: Runs,
+        memory: Sequence[Extent],
+        words: OrderWords,
+    ) -> None:
+        """Explore a launch, and leave the memory as its first run did.
+
+        Raises:
+            TMAError: The launch's error in the first interleaving that has one.
+        """
+        search = _Search(run, _Memory(memory), words, self.max_runs, self.max_seconds)
+        began = time.perf_counter()
+        search.explore()
+        first, error = search.first, search.error
+        violated = error is not None and not isinstance(error, EmulatedTimeout)
+        not_checked = () if violated else search.not_checked()
+        verdict = LaunchVerdict(
+            kernel=kernel,
+            status="violated" if violated else "incomplete" if not_checked else "clean",
+            runs=search.runs,
+            operations=first.operations if first else 0,
+            phases=first.phases if first else 0,
+            unordered=len(first.pairs) if first else 0,
+            seconds=time.perf_counter() - began,
+            not_checked=not_checked,
+            error=error,
+            order=tuple(map(words.pair, search.reversed)),
+        )
+        self.verdicts.append(verdict)
+        if error is not None:
+            raise error
+
+
+_VERIFICATION: contextvars.ContextVar[Verification | None] = contextvars.ContextVar(
+    "tmaasync verification", default=None
+)
+current_verification = _VERIFICATION.get
+enter_verification = _VERIFICATION.set
+leave_verification = _VERIFICATION.reset
+
+
+class _Memory:
+    """The bytes of a launch's arrays, before it ran."""
+
+    def __init__(self, extents: Iterable[Extent]) -> None:
+        self._ranges = [
+            (one.address + one.first, one.end - one.first)
+            for one in extents
+            if not one.is_read_only and one.end > one.first
+        ]
+        self._before = self._now()
+
+    def _now(self) -> list[bytes]:
+        return [ctypes.string_at(start, size) for start, size in self._ranges]
+
+    def _write(self, contents: Sequence[bytes]) -> None:
+        for (start, size), held in zip(self._ranges, contents, strict=True):
+            if ctypes.string_at(start, size) != held:
+                ctypes.memmove(start, held, size)
+
+    def restored(self) -> Callable[[], None]:
+        """Go back to the start, and return a function that undoes this."""
+        now = self._now()
+        self._write(self._before)
+        return lambda: self._write(now)
+
+
+class _Search:
+    """The runs of one launch."""
+
+    def __init__(
+        self, run: Runs, memory: _Memory, words: OrderWords, max_runs: int, max_seconds: float
+    ) -> None:
+        self._run, self._memory, self._words = run, memory, words
+        self._reductions: dict[int, int] = {}  # a number for the operation, by address
+        self._max_runs, self._until = max_runs, time.perf_counter() + max_seconds
+        self._waiting: deque[_Order] = deque()
+        self._tried: set[tuple[tuple[Event, Event], ...]] = set()
+        self._answers = 0
+        self._broken = 0
+        self.runs = 0
+        self.first: _Run | None = None
+        self.error: TMAError | None = None
+        self.reversed: tuple[Pair, ...] = ()
+
+    def explore(self) -> None:
+        """Run until every reversal was tried, one fails, or a limit is reached."""
+        found = self._try(_Order())
+        while found is not None and self._learn_reductions(found):
+            self._memory.restored()
+            found = self._try(_Order())
+        if found is None:
+            return
+        self.first = found
+        seen = {found.signature}
+        self._add_reversals(_Order(), found)
+        if not self._waiting:
+            return
+        undo = self._memory.restored()
+        while self._waiting and self.runs < self._max_runs and time.perf_counter() < self._until:
+            order = self._waiting.popleft()
+            found = self._try(order)
+            if found is None:
+                return
+            self._memory.restored()
+            if found.signature not in seen:
+                seen.add(found.signature)
+                self._add_reversals(order, found)
+        undo()
+
+    def _learn_reductions(self, found: _Run) -> bool:
+        """Note the atomic functions whose results are unused; return whether any is new."""
+        known = len(self._reductions)
+        for pair in found.pairs:
+            for event in (pair.first, pair.second):
+                function = self._words.reduction(event.address)
+                if pair.kind == abi.Unordered.ACCESS and function is not None:
+                    self._reductions[event.address] = zlib.crc32(function.encode())
+        return len(self._reductions) > known
+
+    def not_checked(self) -> tuple[str, ...]:
+        """Return what the runs do not stand for."""
+        found = []
+        if isinstance(self.error, EmulatedTimeout):
+            found.append("what follows the time limit of a run")
+        elif self._waiting:
+            total = self.runs + len(self._waiting)
+            found.append(f"{len(self._waiting)} of {total:,} known orders (max_runs, max_seconds)")
+        if self.first and len(self.first.pairs) >= abi.MOST_PAIRS:
+            found.append(f"unordered pairs beyond the first {abi.MOST_PAIRS:,}")
+        if self._answers:
+            found.append("refusals by clusterlaunchcontrol.try_cancel before all clusters started")
+        return (*found, *RunNotes(self._broken, is_unsearched=False).not_checked())
+
+    def _try(self, order: _Order) -> _Run | None:
+        self.runs += 1
+        try:
+            found = _run_in(self._run, order.holds, self._reductions)
+        except FOUND as error:
+            self.error, self.reversed = error, order.reversed
+            return None
+        self._answers += found.answers
+        self._broken |= found.notes.broken
+        return found
+
+    def _add_reversals(self, order: _Order, found: _Run) -> None:
+        """Ask for the runs that reverse one pair, and keep the order of the pairs before it."""
+        kept = [
+            (pair.second, pair.first) if pair.second.kind != abi.SyncKind.PHASE else None
+            for pair in found.pairs
+        ]
+        for number, pair in enumerate(found.pairs):
+            # Later events at the same place stay later.
+            later = [
+                hold
+                for other, hold in zip(found.pairs[number + 1 :], kept[number + 1 :], strict=True)
+                if other.place == pair.place
+            ]
+            if pair.previous.number:
+                later.append((pair.second, pair.previous))
+            others = filter(None, (*kept[:number], *later))
+            holds = ((pair.first, pair.second), *others)
+            if holds not in self._tried:
+                self._tried.add(holds)
+                self._waiting.append(_Order(holds, (*order.reversed, pair)))
+
+
+def _run_in(run: Runs, holds: Sequence[tuple[Event, Event]], reductions: Mapping[int, int]) -> _Run:
+    given = (abi.Hold * len(holds))(
+        *(abi.Hold(abi.SyncEvent(*one), abi.SyncEvent(*until)) for one, until in holds)
+    )
+    known = (abi.UnusedAtomic * len(reductions))(
+        *(abi.UnusedAtomic(*one) for one in reductions.items())
+    )
+    interleaving = abi.Interleaving(
+        holds=len(holds), hold=given, reductions=len(known), reduction=known
+    )
+    try:
+        notes = run(interleaving)
+    finally:
+        size = interleaving.pairs * ctypes.sizeof(abi.UnorderedPair)
+        address = ctypes.cast(interleaving.pair, ctypes.c_void_p).value
+        raw = taken(address, size)
+    pairs = (abi.UnorderedPair * interleaving.pairs).from_buffer_copy(raw)
+    return _Run(
+        tuple(
+            Pair(
+                abi.Unordered(one.kind),
+                one.barrier,
+                one.cta,
+                one.word,
+                Event.of(one.first),
+                Event.of(one.second),
+                Event.of(one.previous),
+            )
+            for one in pairs
+        ),
+        interleaving.operations,
+        interleaving.phases,
+        interleaving.signature,
+        interleaving.answers,
+        notes,
+    )

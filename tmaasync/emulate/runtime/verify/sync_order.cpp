@@ -1,0 +1,390 @@
+#include "verify/sync_order.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "schedule/scheduler.hpp"
+#include "schedule/worker.hpp"
+
+namespace tmaasync_emulate {
+
+static bool is_same(const SyncEvent& a, const SyncEvent& b) {
+    return a.kind == b.kind && a.owner == b.owner && a.number == b.number && a.barrier == b.barrier;
+}
+
+uint64_t cta_number(const Cluster& cluster, const Cta& cta) {
+    return cluster.index * cluster.ctas.size() + cta.rank;
+}
+
+SyncOrder::SyncOrder(Interleaving& given, uint64_t threads)
+    : given_(given), agents_(static_cast<Agent>(threads)), known_(threads), counts_(threads) {
+    for (uint64_t i = 0; i < given.holds; ++i) held_.push_back({given.hold[i]});
+    given_.operations = given_.phases = given_.signature = given_.given_up = given_.answers = 0;
+}
+
+void SyncOrder::hand_over() {
+    given_.pairs = pairs_.size();
+    given_.pair = nullptr;
+    if (pairs_.empty()) return;
+    const std::size_t bytes = pairs_.size() * sizeof(UnorderedPair);
+    given_.pair = static_cast<UnorderedPair*>(std::malloc(bytes));
+    if (!given_.pair) throw std::bad_alloc();
+    std::memcpy(given_.pair, pairs_.data(), bytes);
+}
+
+// --- operations of threads ----------------------------------------------------------------------
+
+uint64_t SyncOrder::thread_of(const Fiber& fiber) const {
+    return fiber.cluster->index * fiber.cluster->fibers.size() + fiber.number;
+}
+
+SyncEvent SyncOrder::event_of(const Fiber& fiber, uint64_t number) const {
+    const uint64_t address = fiber.cluster->launch.memory.address_in_library(fiber.site);
+    return {SyncKind::kOperation, 0, thread_of(fiber), number, address};
+}
+
+SyncOrder::Held* SyncOrder::held(const SyncEvent& event) {
+    const auto found = std::find_if(held_.begin(), held_.end(), [&](const Held& one) {
+        return !one.is_done && is_same(one.hold.event, event);
+    });
+    return found == held_.end() ? nullptr : &*found;
+}
+
+void SyncOrder::happen(const SyncEvent& event) {
+    for (Held& one : held_) one.is_done |= is_same(one.hold.until, event);
+}
+
+// True if the held event has to go first, since nothing else can go on. Polls of a cluster end
+// before others run, so that their number must exceed the polls of several turns.
+bool SyncOrder::gives_up(Held& one, const Cluster& cluster) {
+    const uint64_t progress = cluster.worker->progress;
+    if (one.progress != progress) one.polls = 0;
+    one.progress = progress;
+    if (++one.polls < 4 * (64 + 2 * uint64_t{cluster.live})) return false;
+    one.is_done = true;
+    ++given_.given_up;
+    return true;
+}
+
+void SyncOrder::hold(Fiber& fiber) {
+    if (held_.empty()) return;
+    const SyncEvent next = event_of(fiber, counts_[thread_of(fiber)] + 1);
+    while (Held* const one = held(next)) {
+        if (gives_up(*one, *fiber.cluster)) continue;
+        spin(fiber, {.instruction = "a held operation"});
+    }
+}
+
+Synced SyncOrder::count(Fiber& fiber) {
+    const uint64_t thread = thread_of(fiber), number = ++counts_[thread];
+    ++given_.operations;
+    Synced synced{event_of(fiber, number), known_[thread]};
+    happen(synced.event);
+    return synced;
+}
+
+std::shared_ptr<const Synced> SyncOrder::issue(Fiber& fiber) {
+    hold(fiber);
+    auto issued = std::make_shared<Synced>(count(fiber));
+    issued->event.kind = SyncKind::kLanding;
+    return issued;
+}
+
+// --- pairs --------------------------------------------------------------------------------------
+
+// The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+static uint64_t mixed(uint64_t word) {
+    word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
+    word = (word ^ word >> 27) * 0x94d049bb133111eb;
+    return word ^ word >> 31;
+}
+
+// Runs with the same words in another order have the same signature.
+void SyncOrder::sign(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+    uint64_t hash = 0;
+    for (const uint64_t word : {a, b, c, d}) hash = mixed(hash * 0x9e3779b97f4a7c15 + word + 1);
+    given_.signature += hash;
+}
+
+// Lanes of a warp do the same: one pair stands for all.
+void SyncOrder::add_pair(const UnorderedPair& pair, uint64_t version) {
+    const auto warp_of = [](const SyncEvent& event) {
+        return event.kind == SyncKind::kPhase ? event.owner : event.owner / 32;
+    };
+    const bool is_new = known_pairs_
+                            .insert(
+                                {static_cast<uint64_t>(pair.kind), pair.cta, pair.barrier,
+                                 pair.word, version, warp_of(pair.first), warp_of(pair.second)}
+                            )
+                            .second;
+    if (!is_new || pairs_.size() == kMostPairs) return;
+    pairs_.push_back(pair);
+}
+
+// True if the event is an operation that happens before. Only a wait shows that a load has landed.
+static bool is_known(const Clock& known, const SyncEvent& event) {
+    if (event.kind != SyncKind::kOperation) return false;
+    return known.at(static_cast<Agent>(event.owner)) >= event.number;
+}
+
+static bool is_before(const SyncEvent& event, const Synced& later) {
+    const bool is_own = event.owner == later.event.owner && event.kind == SyncKind::kOperation;
+    return is_own || is_known(later.before, event);
+}
+
+// Publishes an event, and what happens before it.
+static void join(Clock& target, const Synced& synced) {
+    target.join(synced.before);
+    target.raise(static_cast<Agent>(synced.event.owner), static_cast<Epoch>(synced.event.number));
+}
+
+// --- barriers -----------------------------------------------------------------------------------
+
+// An arrival counts in the present phase in every interleaving if it happens after the last phase.
+void SyncOrder::check_phase_is_known(BarrierKey key, const Phases& phases, const Synced& arrival) {
+    if (phases.completed == 0 || arrival.before.at(phases.agent) >= phases.completed) return;
+    for (const SyncEvent& earlier : phases.arrived_before[0]) {
+        if (is_before(earlier, arrival)) continue;
+        return add_pair(
+            {Unordered::kArrival, key.offset, key.cta, 0, earlier, arrival.event, {}},
+            phases.completed
+        );
+    }
+}
+
+void SyncOrder::gather(BarrierKey key, const Synced& arrival) {
+    Phases& phases = phases_[key];
+    check_phase_is_known(key, phases, arrival);
+    phases.arrived.push_back(arrival.event);
+    const SyncEvent& event = arrival.event;
+    if (!phases.joined.shares(arrival.before)) phases.gathered.join(arrival.before);
+    phases.joined = arrival.before;
+    phases.gathered.raise(static_cast<Agent>(event.owner), static_cast<Epoch>(event.number));
+    sign(
+        key.cta << 32 | key.offset, phases.completed, arrival.event.owner,
+        arrival.event.number << 2 | static_cast<uint64_t>(arrival.event.kind)
+    );
+    happen(arrival.event);
+}
+
+void SyncOrder::arrive(BarrierKey key, const Synced& arrival) {
+    gather(key, arrival);
+    Phases& phases = phases_[key];
+    if (!phases.expected.empty()) join(phases.arrivals, arrival);
+}
+
+void SyncOrder::land(BarrierKey key, const Synced& landing) {
+    gather(key, landing);
+}
+
+void SyncOrder::expect(Fiber& fiber, BarrierKey key) {
+    const Synced expected = count(fiber);
+    Phases& phases = phases_[key];
+    check_phase_is_known(key, phases, expected);
+    phases.expected.push_back(expected.event);
+}
+
+void SyncOrder::complete(BarrierKey key) {
+    Phases& phases = phases_[key];
+    const SyncEvent completion{SyncKind::kPhase, key.offset, key.cta, phases.completed, 0};
+    for (const SyncEvent& wait : phases.passed) {
+        if (is_known(phases.gathered, wait)) continue;
+        add_pair(
+            {Unordered::kMissedPhase, key.offset, key.cta, 0, wait, completion, {}},
+            phases.completed
+        );
+    }
+    for (const SyncEvent& expected : phases.expected) {
+        if (is_known(phases.arrivals, expected)) continue;
+        add_pair(
+            {Unordered::kExpectation, key.offset, key.cta, 0, expected, completion, {}},
+            phases.completed
+        );
+    }
+    if (phases.agent == kNoAgent) phases.agent = agents_++;
+    ++phases.completed;
+    ++given_.phases;
+    phases.gathered.set(phases.agent, phases.completed);
+    phases.published = std::move(phases.gathered);
+    phases.gathered = phases.arrivals = phases.joined = {};
+    phases.arrived_before[1] = std::move(phases.arrived_before[0]);
+    phases.arrived_before[0] = std::move(phases.arrived);
+    phases.arrived.clear();
+    phases.expected.clear();
+    phases.passed.clear();
+    happen(completion);
+}
+
+void SyncOrder::pass(Fiber& fiber, BarrierKey key) {
+    const Synced wait = count(fiber);
+    Phases& phases = phases_[key];
+    const bool may_be_early =
+        phases.completed > 1 && wait.before.at(phases.agent) + 1 < phases.completed;
+    if (may_be_early) {
+        const auto& earlier = phases.arrived_before[1];
+        const auto unknown = std::find_if(earlier.begin(), earlier.end(), [&](const auto& one) {
+            return !is_before(one, wait);
+        });
+        if (unknown != earlier.end()) {
+            add_pair(
+                {Unordered::kWait, key.offset, key.cta, 0, *unknown, wait.event, {}},
+                phases.completed
+            );
+        }
+    }
+    phases.passed.push_back(wait.event);
+    sign(
+        key.cta << 32 | key.offset, ~uint64_t{phases.completed}, wait.event.owner, wait.event.number
+    );
+    join_published(fiber, key);
+}
+
+void SyncOrder::join_published(const Fiber& fiber, BarrierKey key) {
+    learn(fiber, phases_[key].published);
+}
+
+// --- threads that execute together --------------------------------------------------------------
+
+void SyncOrder::learn(const Fiber& fiber, const Clock& published) {
+    Clock& known = known_[thread_of(fiber)];
+    if (!learned_before_.shares(known) || !learned_.shares(published)) {
+        learned_before_ = learned_after_ = known;
+        learned_ = published;
+        learned_after_.join(published);
+    }
+    known = learned_after_;
+}
+
+void SyncOrder::publish(const Fiber& fiber, Clock& target) const {
+    const uint64_t thread = thread_of(fiber);
+    target.join(known_[thread]);
+    target.raise(static_cast<Agent>(thread), static_cast<Epoch>(counts_[thread]));
+}
+
+void SyncOrder::join_lanes(const Meeting& meeting) {
+    Clock all;
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (meeting.arrived >> lane & 1) publish(*meeting.fibers[lane], all);
+    }
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (meeting.arrived >> lane & 1) known_[thread_of(*meeting.fibers[lane])] = all;
+    }
+}
+
+void SyncOrder::arrive_at_cluster(const Fiber& fiber) {
+    publish(fiber, gathered_[fiber.cluster->index]);
+}
+
+void SyncOrder::complete_cluster(const Cluster& cluster) {
+    completed_[cluster.index] = std::exchange(gathered_[cluster.index], {});
+}
+
+void SyncOrder::wait_for_cluster(const Fiber& fiber) {
+    learn(fiber, completed_[fiber.cluster->index]);
+}
+
+static uint64_t warpgroup_of(const Fiber& fiber) {
+    return cta_number(*fiber.cluster, *fiber.cta) << 8 | fiber.index / kGroupThreads;
+}
+
+void SyncOrder::commit_mmas(const Fiber& fiber) {
+    publish(fiber, mmas_[{warpgroup_of(fiber), fiber.mmas.commits}]);
+}
+
+// A group of wgmmas is complete after all four warps have issued it.
+void SyncOrder::wait_for_mmas(const Fiber& fiber, std::size_t group) {
+    learn(fiber, mmas_[{warpgroup_of(fiber), group}]);
+}
+
+// --- accesses at which threads synchronise ------------------------------------------------------
+
+// The number of a reduction's operation: its order among others of this operation is no matter.
+uint64_t SyncOrder::reduction_of(const Fiber& fiber, SyncAccess access) const {
+    if (access == SyncAccess::kReduce) return 0;
+    if (access != SyncAccess::kReadAndWrite) return kNoReduction;
+    const uint64_t address = fiber.cluster->launch.memory.address_in_library(fiber.site);
+    const UnusedAtomic* const end = given_.reduction + given_.reductions;
+    const UnusedAtomic* const found = std::find_if(
+        given_.reduction, end, [&](const UnusedAtomic& one) { return one.address == address; }
+    );
+    return found == end ? kNoReduction : found->operation;
+}
+
+// A read that its thread repeats at once, as a poll does, is one operation: the last one.
+void SyncOrder::access(Fiber& fiber, uintptr_t address, SyncAccess access) {
+    const uint64_t thread = thread_of(fiber);
+    const Cluster& cluster = *fiber.cluster;
+    const bool is_shared = address - cluster.windows() < cluster.windows_bytes();
+    // Clusters that run one after the other have the same addresses of shared memory.
+    const uint64_t window = is_shared ? cluster.index + 1 : 0;
+    Place& place = places_[{window, address}];
+    LastAccess& last = last_accesses_[thread];
+    const bool repeats = access != SyncAccess::kWrite && last.address == address &&
+                         last.site == fiber.site && last.number == counts_[thread];
+    if (repeats) {
+        --counts_[thread];
+        --given_.operations;
+        given_.signature -= last.signature;
+    }
+    hold(fiber);
+    const Synced now = count(fiber);
+    last = {address, fiber.site, now.event.number, 0};
+    const uint64_t operation = reduction_of(fiber, access);
+    const bool reduces = operation != kNoReduction;
+    const bool reads =
+        access == SyncAccess::kRead || (access == SyncAccess::kReadAndWrite && !reduces);
+    const bool writes = access != SyncAccess::kRead;
+    const bool reduces_again = reduces && place.operation == operation;
+    const auto compare = [&](const std::vector<SyncEvent>& earlier, const SyncEvent& previous) {
+        for (const SyncEvent& one : earlier) {
+            if (is_before(one, now)) continue;
+            add_pair(
+                {Unordered::kAccess, kNothing, window, address, one, now.event, previous},
+                place.version
+            );
+        }
+    };
+    if (!reduces_again) compare(place.writes, place.before_writes);
+    if (writes) {
+        compare(place.reads, place.writes.empty() ? SyncEvent{} : place.writes.back());
+    }
+    if (reads) known_[thread].join(place.written);
+    const uint64_t before = given_.signature;
+    sign(is_shared ? 0 : address, place.version + writes, now.event.owner, now.event.number);
+    last.signature = given_.signature - before;
+    if (!writes) {
+        std::erase_if(place.reads, [&](const auto& one) { return is_same(one, now.event); });
+        place.reads.push_back(now.event);
+        return;
+    }
+    if (!reduces_again) {
+        ++place.version;
+        if (!place.writes.empty()) place.before_writes = place.writes.back();
+        place.writes.clear();
+        place.written = {};
+    }
+    place.reads.clear();
+    place.operation = operation;
+    place.writes.push_back(now.event);
+    join(place.written, now);
+}
+
+// --- copies -------------------------------------------------------------------------------------
+
+bool SyncOrder::is_landing_held(const Cluster& cluster, const Flight& flight) {
+    const Synced* synced = flight.synced.get();
+    if (flight.kind == Flight::Kind::kTensor)
+        synced = flight.target->tensor.queue.front().synced.get();
+    Held* const one = synced ? held(synced->event) : nullptr;
+    return one && !gives_up(*one, cluster);
+}
+
+std::size_t SyncOrder::next_landing(Cluster& cluster) {
+    for (std::size_t i = 0; i < cluster.flights.size(); ++i) {
+        if (!is_landing_held(cluster, cluster.flights[i])) return i;
+    }
+    return kNone;
+}
+
+}  // namespace tmaasync_emulate
