@@ -15,7 +15,8 @@ TMAError
 │   └── EmulatedDeadlock              a kernel on the CPU: every thread waits, nothing is in flight
 ├── EmulatedRace (RuntimeError)       a kernel on the CPU: two accesses that nothing orders
 ├── EmulatedFault (RuntimeError)      an illegal operation in a kernel on the CPU
-└── EmulatedTimeout (RuntimeError)    a kernel on the CPU runs without progress
+├── EmulatedTimeout (RuntimeError)    a kernel on the CPU runs without progress
+└── VerificationError (RuntimeError)  `emulate.verify` has not explored everything
 ```
 
 `UntestedDeviceWarning` (UserWarning) is no error: a kernel is about to run on a GPU that the
