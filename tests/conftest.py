@@ -76,10 +76,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Drop the CPU's twins of cases for a GPU, and mark as slow what a sampled test leaves out."""
-    items[:] = [item for item in items if not (_is_on_gpu(item) and _back_end(item) == "emulate")]
+    items[:] = [
+        item
+        for item in items
+        if not (_is_on_gpu(item) and _parameter(item, "backend") == "emulate")
+    ]
     cases: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("sampled") and not _is_on_gpu(item):
+        is_hoppers = _parameter(item, "chip") in (None, "sm_90a")
+        if item.get_closest_marker("sampled") and is_hoppers and not _is_on_gpu(item):
             cases.setdefault((item.path, item.nodeid.partition("[")[0]), []).append(item)
     for group in cases.values():
         (count,) = _argument(group[0], "sampled")
@@ -89,9 +94,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker("slow")
 
 
-def _back_end(item: pytest.Item) -> object:
+def _parameter(item: pytest.Item, name: str) -> object:
     case = getattr(item, "callspec", None)
-    return case and case.params.get("backend")
+    return case and case.params.get(name)
 
 
 def _argument(item: pytest.Item, name: str) -> tuple[Any, ...]:

@@ -192,18 +192,20 @@ def float_scaled(m: int, n: int) -> None:
     ops.scaled_matmul(a, b.T, np.ones((m, 6), np.float32), np.ones((6, -(-n // 128)), np.float32))
 
 
-def block_scaled(packs: int, block: int, dtype: str, factor: str) -> None:
-    a, b = (np.full((rows, 1600 // packs), 0x22, np.uint8) for rows in (300, 264))
-    scale_a, scale_b = (np.full((rows, 1600 // block), 0x38, np.uint8) for rows in (300, 264))
+def block_scaled(m: int, n: int, packs: int, block: int, dtype: str, factor: str) -> None:
+    a, b = (np.full((rows, 1600 // packs), 0x22, np.uint8) for rows in (m, n))
+    scale_a, scale_b = (np.full((rows, 1600 // block), 0x38, np.uint8) for rows in (m, n))
     options = {"a_dtype": dtype, "b_dtype": dtype, "scale_dtype": factor}
     ops.scaled_matmul(a, b.T, scale_a, scale_b.T, **options)
 
 
-BLOCK_SCALED: dict[str, Callable[[], Any]] = {
-    "MXFP8": lambda: block_scaled(1, 32, "float8_e4m3fn", "float8_e8m0fnu"),
-    "MXFP4": lambda: block_scaled(2, 32, "float4_e2m1fn", "float8_e8m0fnu"),
-    "NVFP4": lambda: block_scaled(2, 16, "float4_e2m1fn", "float8_e4m3fn"),
-}
+def _block_scaled(m: int, n: int) -> dict[str, Callable[[], Any]]:
+    formats = {
+        "MXFP8": (1, 32, "float8_e4m3fn", "float8_e8m0fnu"),
+        "MXFP4": (2, 32, "float4_e2m1fn", "float8_e8m0fnu"),
+        "NVFP4": (2, 16, "float4_e2m1fn", "float8_e4m3fn"),
+    }
+    return {name: functools.partial(block_scaled, m, n, *one) for name, one in formats.items()}
 
 
 def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -230,7 +232,7 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
             drawn(200, 136).T, drawn(200, 72), np.array([60, 60, 90, 190], np.int32)
         ),
         "FP8 with float32 scales": lambda: float_scaled(300, 264),
-        **BLOCK_SCALED,
+        **_block_scaled(300, 264),
     }
     for name, call in calls.items():
 
@@ -243,7 +245,7 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def where_warps_multiply() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the operations of tensor cores on a chip that has neither wgmma nor tcgen05."""
-    for name, call in (*_matmuls(), *_attentions(), *BLOCK_SCALED.items()):
+    for name, call in (*_matmuls(), *_attentions(), *_block_scaled(70, 72).items()):
 
         def on_chip(call: Callable[[], Any] = call) -> None:
             with emulate.chip("sm_120a"):

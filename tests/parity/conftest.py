@@ -1,12 +1,35 @@
-"""The two back ends: one body of a test runs on either."""
+"""The two back ends, and the emulated chips: one body of a test runs on each."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import os
+import zlib
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 from parity.backends import Backend, Cuda, Emulate
+
+from tmaasync import emulate
+
+CHIPS = ("sm_90a", "sm_100a", "sm_120a")
+_SAMPLE, _SHORT_SAMPLE = 24, 72
+"""Of so many cases of other chips than Hopper one is run by `make test-all`, and by `make test`."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run every test on the emulated chips, or on those of its marker."""
+    marker = metafunc.definition.get_closest_marker("chips")
+    hopper = getattr(pytest, "HIDDEN_PARAM", "sm_90a")
+    chips = marker.args if marker else CHIPS
+    ids = [hopper if chip == "sm_90a" else chip for chip in chips]
+    metafunc.parametrize("chip", chips, ids=ids, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def chip(request: pytest.FixtureRequest) -> Iterator[str]:
+    with emulate.chip(request.param):
+        yield str(request.param)
 
 
 @pytest.fixture(params=["emulate", pytest.param("cuda", marks=[pytest.mark.gpu])])
@@ -19,18 +42,32 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
-    """Leave to a GPU the cases of a test that `on_the_cpu` does not number."""
+    """Leave to a GPU the cases that `on_the_cpu` does not number, and sample other chips."""
     found = yield
     if not isinstance(found, list):
         return found
     numbers = found and found[0].get_closest_marker("on_the_cpu")
-    if not numbers:
-        return found
-    emulated = [item for item in found if _back_end(item) == "emulate"]
-    kept = [emulated[number] for number in numbers.args]  # an IndexError without a back end
-    return [item for item in found if item in kept or item not in emulated]
+    if numbers:
+        kept = []
+        for one in CHIPS:
+            emulated = [item for item in found if _parameters(item) == ("emulate", one)]
+            if emulated or one == "sm_90a":  # an IndexError without a back end
+                kept += [emulated[number] for number in numbers.args]
+        found = [item for item in found if item in kept or _parameters(item)[0] != "emulate"]
+    return [item for item in found if _is_kept(item)]
 
 
-def _back_end(item: Any) -> object:
+def _is_kept(item: Any) -> bool:
+    if _parameters(item)[1] in (None, "sm_90a"):
+        return True
+    if item.get_closest_marker("gpu"):
+        return False
+    number = zlib.crc32(item.nodeid.encode())
+    if number % _SHORT_SAMPLE:
+        item.add_marker("slow")
+    return number % _SAMPLE == 0 or "TMAASYNC_EVERY_CHIP" in os.environ
+
+
+def _parameters(item: Any) -> tuple[object, object]:
     case = getattr(item, "callspec", None)
-    return case and case.params.get("backend")
+    return (case.params.get("backend"), case.params.get("chip")) if case else (None, None)

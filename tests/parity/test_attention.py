@@ -12,13 +12,12 @@ import pytest
 from parity import random_attention
 from parity.attention_oracle import Array, Mask, assert_close, attend, dtype_of
 from parity.backends import Emulate
-from parity.tile_configs import noted
+from parity.tile_configs import noted, tile_configs
 
 from tmaasync import emulate, ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops._flash.config import Sizes, TileConfig
 from tmaasync.ops._flash.schedule import stream_k_schedule
-from tmaasync.ops._operation import tile_configs
 
 
 def few_builds(
@@ -325,6 +324,7 @@ def test_a_row_has_more_splits_than_a_warp_lanes(
 @pytest.mark.slow
 @pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.chips("sm_90a", "sm_120a")
 def test_few_queries_of_many_keys_have_several_ctas(backend: Any, causal: bool) -> None:
     q, k, v = normal(1, 3, 4, 64), *(normal(1, 3000, 2, 64, seed=i) for i in (1, 2))
 
@@ -363,6 +363,7 @@ def test_keys_of_random_packed_sequences_are_split(backend: Any, count: int, num
 
 
 @pytest.mark.slow
+@pytest.mark.chips("sm_90a", "sm_120a")
 def test_few_packed_queries_of_many_keys_have_several_ctas(backend: Any) -> None:
     problem = random_attention.draw(0, small=True)
 

@@ -12,12 +12,14 @@ from parity.attention_backward_oracle import Saved, assert_gradient, differentia
 from parity.attention_oracle import Array, Mask
 from parity.backends import Emulate
 from parity.test_attention import normal, of_sms, poisoned
+from parity.tile_configs import tile_configs
 
 from tmaasync import ops
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._flash.backward import BackwardConfig
-from tmaasync.ops._operation import tile_configs
+
+pytestmark = pytest.mark.chips("sm_90a", "sm_100a")
 
 SMALL = BackwardConfig(64, 64)
 OF_80_QUERIES = [

@@ -20,14 +20,13 @@ from parity.attention_oracle import (
 )
 from parity.backends import Emulate
 from parity.test_attention import of_sms
-from parity.tile_configs import noted
+from parity.tile_configs import noted, tile_configs
 
 from tmaasync import ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant
 from tmaasync.ops._flash.cost_model import TileShape, tile_shapes
 from tmaasync.ops._flash.schedule import stream_k_schedule
-from tmaasync.ops._operation import tile_configs
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +108,11 @@ def check(
         (192, "bfloat16"),
     ],
 )
-def test_head_dims_and_types_of_output(backend: Any, head_dim: int, out_type: str) -> None:
+def test_head_dims_and_types_of_output(
+    backend: Any, chip: str, head_dim: int, out_type: str
+) -> None:
+    if chip == "sm_120a" and head_dim > 192:
+        pytest.skip("99 KiB do not hold a block of keys and values")
     arrays = drawn((2, 150, 2, head_dim), (2, 191, 2, head_dim), (2, 191, 2, head_dim))
 
     check(backend, arrays, out_type=out_type)

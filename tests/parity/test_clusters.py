@@ -117,6 +117,7 @@ def relay_rows(backend: Any, ctas: int, partitioned: bool, tiles: int) -> Any:
 @pytest.mark.on_the_cpu(0, 7)
 @pytest.mark.parametrize("ctas", [2, 4, 8, pytest.param(16, id="16-non-portable")])
 @pytest.mark.parametrize("partitioned", [True, False], ids=["shares", "turns"])
+@pytest.mark.chips("sm_90a", "sm_100a")
 def test_every_cta_sees_every_tile(backend: Any, ctas: int, partitioned: bool) -> None:
     tiles = 1000 if isinstance(backend, Cuda) else 12
 

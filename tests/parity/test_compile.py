@@ -21,6 +21,8 @@ from parity.backends import Emulate
 
 from tmaasync import Kernel, create_split_tma, create_tma_tile, create_tma_tile_im2col
 
+pytestmark = pytest.mark.chips("sm_90a")
+
 FOLDABLE = np.zeros((32, 2, 128), np.float16)
 
 

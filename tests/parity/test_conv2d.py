@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from parity.random_convolutions import Problem, dtype_of, problem
+from parity.tile_configs import fitted
 
 from tmaasync import _arrays, ops
 from tmaasync._tile.window import window_of
@@ -114,6 +115,7 @@ def launch(
     images: Any, filters: Any, bias: Any, out: Any, one: Problem, config: TileConfig, clusters: int
 ) -> None:
     """Run the kernel in a given tile config, on a given number of clusters."""
+    config = fitted(config)
     k, *taps = one.filters
     window = window_of(2, tuple(taps), **one.window)
     pixels = _arrays.view(out)

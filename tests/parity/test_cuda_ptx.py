@@ -405,6 +405,7 @@ def bits_of(a: Any, lane: int, word: int) -> list[int]:
     ]  # fmt: skip
 
 
+@pytest.mark.chips("sm_90a", "sm_100a")  # on which an SM has 64 warps
 def test_bits_shuffles_and_loads_with_hints(backend: Any) -> None:
     rng = np.random.default_rng(12)
     a = rng.integers(0, 2**32, 32, np.uint32)

@@ -26,7 +26,10 @@ PACKAGE = importlib.util.find_spec("cutlass_library")
 HEADERS = os.environ.get("CUTLASS_INCLUDE") or (
     PACKAGE and PACKAGE.origin and Path(PACKAGE.origin).parent / "source" / "include"
 )
-pytestmark = pytest.mark.skipif(not HEADERS, reason="pip install --no-deps nvidia-cutlass")
+pytestmark = [
+    pytest.mark.skipif(not HEADERS, reason="pip install --no-deps nvidia-cutlass"),
+    pytest.mark.chips("sm_90a"),
+]
 M, N, K = 250, 136, 328
 
 

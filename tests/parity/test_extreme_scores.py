@@ -12,10 +12,10 @@ from parity.attention_backward_oracle import Expected as Gradient
 from parity.attention_backward_oracle import assert_gradient, differentiate
 from parity.attention_oracle import Array, Expected, Mask, assert_close, attend, dtype_of
 from parity.backends import Emulate
+from parity.tile_configs import tile_configs
 
 from tmaasync import ArgumentError, emulate, ops
 from tmaasync.ops._flash.config import TileConfig
-from tmaasync.ops._operation import tile_configs
 
 # `make test` has the plain attention of test_attention.py.
 pytestmark = pytest.mark.slow
@@ -119,6 +119,7 @@ def test_scores_below_minus_1e30(backend: Any, size: float) -> None:
 
 @pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize("softcap", [2.0, 1e4])
+@pytest.mark.chips("sm_90a", "sm_100a")
 def test_softcap_of_large_scores(backend: Any, softcap: float) -> None:
     q, k, v = (normal(rows, "float16", seed=i) for i, rows in enumerate((67, KEYS, KEYS)))
 
@@ -233,6 +234,7 @@ def spread_scores(rows: int, dtype: str) -> Array:
 
 @pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.chips("sm_90a", "sm_100a")
 def test_gradients_of_a_large_log_sum_exp(backend: Any, dtype: str) -> None:
     q, k = (spread_scores(rows, dtype) for rows in (67, KEYS))
 
@@ -244,6 +246,7 @@ def test_gradients_of_a_large_log_sum_exp(backend: Any, dtype: str) -> None:
 
 @pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("scale", [1e6, MOST])
+@pytest.mark.chips("sm_90a")
 def test_gradients_of_scores_that_fp32_cannot_resolve_are_nan(backend: Any, scale: float) -> None:
     q, k = (normal(rows, "bfloat16") for rows in (67, KEYS))
     q[:, 40:] = 0  # whose log-sum-exps are small

@@ -80,6 +80,7 @@ def test_a_prepared_launch_runs_again(backend: Any) -> None:
         assert np.array_equal(result, expected(start, 64))
 
 
+@pytest.mark.chips("sm_90a")
 def test_a_grid_that_cannot_be_resident_is_refused(backend: Any) -> None:
     values = backend.array(np.zeros(8, np.int32))
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from parity.backends import Emulate
 from parity.exact_matmul import Array, exact, integers
+from parity.tile_configs import fitted
 
 from tmaasync import EmulatedFault, _arrays, ops
 from tmaasync.ops._gemm.config import TileConfig
@@ -45,6 +46,7 @@ def run_with(
     backend: Any, a: Array, b: Array, ends: list[int], config: TileConfig, layout: str, grid: int
 ) -> Array:
     """Run the kernel in a tile config and a grid of our choice."""
+    config = fitted(config)
     transposed = layout == "t"
     stack = stacked(backend, b, layout)
     rows, c = backend.array(a), backend.array(poisoned(len(a), b.shape[2]))

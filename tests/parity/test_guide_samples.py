@@ -11,6 +11,8 @@ from parity.guide_samples import SAMPLES, kernel
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.launch.schedule import Policy
 
+pytestmark = pytest.mark.chips("sm_90a")
+
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SAMPLES)

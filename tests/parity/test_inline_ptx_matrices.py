@@ -12,7 +12,7 @@ import pytest
 
 from tmaasync import Kernel
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.chips("sm_90a")]
 
 
 class Form(NamedTuple):

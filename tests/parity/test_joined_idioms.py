@@ -16,6 +16,8 @@ import pytest
 
 from tmaasync import Kernel, emulate
 
+pytestmark = pytest.mark.chips("sm_90a")
+
 STAGES, STEPS = 3, 7  # stages of the pipeline, and steps of 64 along K
 CTAS, ROWS, COLUMNS, DEPTH = 2, 64, 64, 64 * STEPS
 _SUMS = ", ".join(f"%{i}" for i in range(32))

@@ -231,7 +231,7 @@ extern "C" __global__ void primitives(const int* in, int* out, int waits) {
 """
 
 
-def test_the_primitives_of_pipelines_and_barriers(backend: Any) -> None:
+def test_the_primitives_of_pipelines_and_barriers(backend: Any, chip: str) -> None:
     given = np.random.default_rng(4).integers(-99, 99, 128).astype(np.int32)
     out = backend.array(np.zeros(192, np.int32))
 
@@ -242,7 +242,8 @@ def test_the_primitives_of_pipelines_and_barriers(backend: Any) -> None:
     copied[-2:] = 0
     np.testing.assert_array_equal(backend.host(out)[:64], copied[:63:-1] + given[63::-1])
     np.testing.assert_array_equal(backend.host(out)[64:128], given[64:])
-    assert (backend.host(out)[128:] == 1090).all()
+    # NV_DISPATCH_TARGET takes the branch of sm_100 on all of Blackwell.
+    assert (backend.host(out)[128:] == (1090 if chip == "sm_90a" else 100)).all()
 
 
 def test_a_pipeline_that_is_not_waited_for() -> None:

@@ -8,11 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from parity.exact_matmul import exact, integers
+from parity.tile_configs import fitted, tile_configs
 
 from tmaasync import _arrays, emulate, ops
 from tmaasync.ops._gemm.config import Orientation, TileConfig
 from tmaasync.ops._gemm.tiles import gemm_kernel, gemm_tiles
-from tmaasync.ops._operation import tile_configs
 
 # Error of one rounding to the output type, relative to the Frobenius norm, with room.
 TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4, "float32": 2e-5}
@@ -30,6 +30,7 @@ def multiply(
 
     On ``clusters`` clusters; by default each has one tile.
     """
+    config = fitted(config)
     (m, k), n = a.shape, b.shape[1]
     transposed = (layout[0] == "t", layout[1] == "t")
     stored = [

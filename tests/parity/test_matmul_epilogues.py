@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from parity.backends import Emulate
 from parity.random_matmuls import KINDS, OTHER_TYPES, Kind, Problem
+from parity.tile_configs import tile_configs
 
 from tmaasync import emulate, ops
-from tmaasync.ops._operation import tile_configs
 
 
 @pytest.mark.sampled(1)

@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from parity.exact_matmul import exact, integers
+from parity.tile_configs import tile_configs
 
 from tmaasync import emulate, ops
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.ops._operation import tile_configs
 
 pytestmark = pytest.mark.slow
 

@@ -14,6 +14,7 @@ from parity.backends import Emulate
 from parity.paged_keys import KINDS, PagedKeys, draw_paged, paged_from
 from parity.random_attention import Problem
 from parity.test_attention import few_builds, in_splits, poisoned
+from parity.tile_configs import tile_configs
 
 from tmaasync import ArgumentError, ops
 from tmaasync._arrays import view
@@ -22,7 +23,6 @@ from tmaasync.ops._flash.config import Batch
 from tmaasync.ops._flash.operands import Operands, Scores
 from tmaasync.ops._flash.pages import PageTable
 from tmaasync.ops._layouts import Layout
-from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._sequence_lengths import CumulativeLengths
 from tmaasync.ops._varlen_attention import VarlenAttention
 

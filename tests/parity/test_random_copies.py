@@ -11,7 +11,7 @@ from parity.random_copies import DIGEST_CHARACTERS, LOAD, STORE, Case, case, run
 
 from tmaasync import TensorMapSpec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.chips("sm_90a")]
 
 KEPT = json.loads((Path(__file__).parents[1] / "data" / "copies_nvidia_h200.json").read_text())
 EVERY = 7

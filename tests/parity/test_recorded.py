@@ -14,6 +14,8 @@ from parity.random_copies import DIGEST_CHARACTERS
 
 from tmaasync import Im2colSpec, emulate
 
+pytestmark = pytest.mark.chips("sm_90a")
+
 KEPT = Path(__file__).parents[1] / "data" / "parity_nvidia_h200.json"
 EVERY = 16
 

@@ -178,7 +178,7 @@ def test_every_tile_config_is_exact_and_keeps_to_its_output(
     ],
 )
 def test_matmuls_of_any_shape_with_scales_of_any_size(
-    backend: Any, shape: tuple[int, int, int], columns: int, output: str
+    backend: Any, chip: str, shape: tuple[int, int, int], columns: int, output: str
 ) -> None:
     problem = random_problem(*shape, columns)
 
@@ -199,9 +199,10 @@ def test_matmuls_of_any_shape_with_scales_of_any_size(
         **BYTES,
     )
 
-    is_emulated = isinstance(backend, Emulate)
-    wanted = problem.cut() if is_emulated else problem.wanted()
-    lost = (ARITHMETIC if is_emulated else LOST_IN_A_BLOCK) * problem.sizes()
+    # Hopper's tensor cores cut FP8 to 13 bits.
+    is_hopper = isinstance(backend, Emulate) and chip == "sm_90a"
+    wanted = problem.cut() if is_hopper else problem.wanted()
+    lost = (ARITHMETIC if is_hopper else LOST_IN_A_BLOCK) * problem.sizes()
     assert (np.abs(backend.host(got) - wanted) <= lost + 2**-20 * np.abs(wanted)).all()
     small, floor = wanted / 2**20, 2**-24
     error = np.abs(backend.host(rounded).astype(np.float64) - small)

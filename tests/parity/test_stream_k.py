@@ -17,7 +17,7 @@ from planted_choices import choices
 
 from tmaasync import CompileError, emulate, include_dir
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.chips("sm_90a", "sm_100a")]
 
 LAUNCHES = {
     "a tile too many": Launch((300, 260, 801), 14),

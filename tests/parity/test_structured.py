@@ -15,6 +15,8 @@ from parity.backends import Cuda, Emulate
 
 from tmaasync import Kernel, Swizzle, create_ragged_tensor_map, create_tma_tile, emulate
 
+pytestmark = pytest.mark.chips("sm_90a", "sm_100a")
+
 SOURCE = Path(__file__).with_name("structured_gemm.cu")
 
 PLAIN, REDUCE, FUSED, FUNCTOR, ROW_SUMS, ADDEND, TWO_OUTPUTS = range(7)

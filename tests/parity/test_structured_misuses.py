@@ -18,6 +18,8 @@ from planted_choices import choices
 
 from tmaasync import CompileError, Kernel, LaunchError, emulate
 
+pytestmark = pytest.mark.chips("sm_90a", "sm_100a")
+
 ORDERS: tuple[tuple[Any, int], ...] = (("round_robin", 0), ("adversarial", 0))
 
 
@@ -350,7 +352,7 @@ MISUSES = (
         ("gemm", "a dynamic scheduler in every role",
          Edit("const StaticScheduler<Tiles> schedule(Tiles(m, n));",
               "const DynamicScheduler<Tiles> schedule(Tiles(m, n), counter);"), _LOST,
-         r"ring|All 128 threads execute the instructions of wgmma together"),
+         r"ring|lanes of which have ended|All 128 threads execute the instructions of wgmma"),
         ("gemm", "a list that names a tile too many",
          Edit("const StaticScheduler<Tiles> schedule(Tiles(m, n));",
               "if (threadIdx.x == 0) *counter = 3; __syncthreads(); const ListScheduler<Tiles> "
@@ -390,7 +392,9 @@ MISUSES = (
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("misuse", MISUSES, ids=lambda misuse: f"{misuse.kind}: {misuse.name}")
-def test_a_misuse_is_reported_whatever_the_order(misuse: Defect) -> None:
+def test_a_misuse_is_reported_whatever_the_order(misuse: Defect, chip: str) -> None:
+    if "wgmma" in misuse.name and chip != "sm_90a":
+        pytest.skip("without wgmma all reads are ordinary, and stages are released as after these")
     source, run = PROGRAMS[misuse.kernel]
     of_program = tuple(one for one in MISUSES if one.kernel == misuse.kernel)
 

@@ -61,6 +61,7 @@ def positions_first(call: Callable[..., Any]) -> Callable[..., Any]:
 # --- torch.ops.tmaasync.matmul(a, b), torch.ops.tmaasync.attention(q, k, v) ---------------------
 
 
+@pytest.mark.chips("sm_90a", "sm_100a")  # the backward needs their shared memory
 def test_the_operators_compute_and_have_gradients_by_position_and_by_name() -> None:
     a, b, (q, k, v) = draw(20, 16), draw(16, 24), (draw(2, 9, 4, 16) for _ in range(3))
     matmul, attention = torch.ops.tmaasync.matmul, torch.ops.tmaasync.attention

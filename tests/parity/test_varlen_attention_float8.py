@@ -20,12 +20,11 @@ from parity.backends import Emulate
 from parity.paged_keys import PagedKeys, paged_from
 from parity.random_attention import Problem, draw
 from parity.test_attention import of_sms
-from parity.tile_configs import noted
+from parity.tile_configs import noted, tile_configs
 
 from tmaasync import ArgumentError, ArrayTypeError, ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops._flash.config import TileConfig
-from tmaasync.ops._operation import tile_configs
 
 # `make test` has the plain attention of test_attention.py.
 pytestmark = pytest.mark.slow

@@ -17,6 +17,8 @@ from parity.wgmma_matmuls import Array, Case, Problem
 from tmaasync import Kernel, Swizzle
 from tmaasync.wgmma import MMA_FORMS, MmaForm
 
+pytestmark = pytest.mark.chips("sm_90a")
+
 ON_CPU = pytest.mark.parametrize("backend", ["emulate"], indirect=True)
 ON_CHIP = pytest.mark.parametrize(
     "backend", [pytest.param("cuda", marks=[pytest.mark.gpu])], indirect=True

@@ -17,6 +17,7 @@ from parity.backends import Backend, Emulate
 from parity.test_attention import few_builds, normal
 from parity.test_schedulers import Cluster
 from parity.test_schedulers import run as run_schedule
+from parity.tile_configs import tile_configs
 
 from tmaasync import ArgumentError, Kernel, ops
 from tmaasync._ragged import batch
@@ -28,7 +29,6 @@ from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.launches import WorkListArguments, work_list_bytes
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.tiles import work_list_kernel
-from tmaasync.ops._operation import tile_configs
 
 pytestmark = pytest.mark.slow
 

@@ -1,14 +1,28 @@
-"""The tile configs that operations choose: as they are chosen, or one for all GEMMs."""
+"""The tile configs that operations choose: as they are chosen, or others that fit the chip."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from tmaasync.kernel import backend_of
+from tmaasync.ops import _operation
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.ops._operation import tile_configs
+
+__all__ = ["fitted", "noted", "one_gemm_config", "tile_configs"]
+
+
+def fitted(config: Any) -> Any:
+    """Return the config, or the one that the emulated chip's shared memory has room for."""
+    within = getattr(config, "within", None)
+    return within(backend_of(None).limits.shared_bytes) if within else config
+
+
+def tile_configs(choose: Callable[[Any], Any]) -> AbstractContextManager[None]:
+    """Make operations inside use ``choose(tile config)``, fitted to the chip."""
+    return _operation.tile_configs(lambda config: fitted(choose(config)))
 
 
 @contextmanager
