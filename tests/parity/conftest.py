@@ -14,11 +14,11 @@ from tmaasync import emulate
 
 CHIPS = ("sm_90a", "sm_100a", "sm_120a")
 _SAMPLE, _SHORT_SAMPLE = 24, 72
-"""Of so many cases of other chips than Hopper one is run by `make test-all`, and by `make test`."""
+"""`make test-all` and `make test` run one case of this number on chips other than Hopper."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every test on the emulated chips, or on those of its marker."""
+    """Run every test on the emulated chips, or on the chips of its marker."""
     marker = metafunc.definition.get_closest_marker("chips")
     hopper = getattr(pytest, "HIDDEN_PARAM", "sm_90a")
     chips = marker.args if marker else CHIPS

@@ -17,7 +17,10 @@ from tmaasync import Kernel, create_tma_tile, emulate
 
 FOLDER = Path(__file__).with_name("cutlass")
 PACKAGE = importlib.util.find_spec("cutlass_library")
-pytestmark = pytest.mark.skipif(PACKAGE is None, reason="pip install --no-deps nvidia-cutlass")
+pytestmark = [
+    pytest.mark.skipif(PACKAGE is None, reason="pip install --no-deps nvidia-cutlass"),
+    pytest.mark.chips("sm_90a"),  # the kernels name sm_100a themselves
+]
 MARK = "// the device part\n"
 CLUSTER = 4  # along M and N, from the third tutorial on
 K = 128

@@ -150,6 +150,7 @@ def test_modes_of_autograd_hold() -> None:
         assert torch.ops.tmaasync.matmul(a, b).requires_grad
 
 
+@pytest.mark.chips("sm_90a", "sm_100a")
 def test_autocast_casts_float32(device: str) -> None:
     x, weight = torch.randn(8, 16), torch.randn(8, 16).requires_grad_()
     q = torch.randn(1, 2, 8, 16).requires_grad_()
@@ -179,6 +180,7 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
         return self.attend(hidden, hidden, hidden, is_causal=True)
 
 
+@pytest.mark.chips("sm_90a", "sm_100a")
 def test_modules_are_copied_saved_traced_and_checkpointed() -> None:
     layer, x = Layer(), draw(9, 16)
     wanted = layer(x)

@@ -125,6 +125,7 @@ def carried(shape: tuple[int, int], layout: Layout) -> Array:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ON_BOTH, ids=str)
+@pytest.mark.chips("sm_90a", "sm_100a")
 def test_a_tile_of_several_atoms_is_exact(backend: Any, layout: Layout) -> None:
     check_tile(backend, layout)
 

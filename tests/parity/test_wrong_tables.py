@@ -177,6 +177,7 @@ def test_limits_near_2_31_leave_every_tile_a_bin(backend: Backend) -> None:
 @TABLE
 @SIDES
 @pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.chips("sm_90a", "sm_100a")
 def test_the_attention_backward(
     backend: Backend, table: tuple[int, ...], side: str, deterministic: bool
 ) -> None:
