@@ -1,4 +1,5 @@
-"""ops.ring_attention over the throughput of as many single GPUs: the section ``ring_attention``.
+"""ops.ring_attention over the throughput of as many single GPUs: the section ``ring_attention``,
+and with ``--backward`` its gradients: ``ring_attention_backward``.
 
 One process with two GPUs or more, bfloat16, 32 query heads and 8 KV heads of 128. Next to ours, in
 interleaved rounds: `ops.attention` of the whole sequence on every GPU at once (``one_gpu``), and
@@ -80,11 +81,12 @@ class Problem:
             if not off.max().item() <= 2.0**-6:
                 raise SystemExit(f"rank {rank}: off by {off.max().item()}")
 
+    def candidates(self) -> dict[str, Work]:
+        return {"tmaasync": self.ring, "one_gpu": self.one_gpu, "share": self.alone}
+
     def works(self) -> dict[str, Work]:
         """Return the candidates, each called once."""
-        found: dict[str, Work] = {
-            "tmaasync": self.ring, "one_gpu": self.one_gpu, "share": self.alone
-        }  # fmt: skip
+        found = self.candidates()
         for work in found.values():
             work()
         self.world.settle()
@@ -93,17 +95,67 @@ class Problem:
         return found
 
 
+class Backward(Problem):
+    """The gradients of a problem: on each rank its share, on every GPU of the whole sequence."""
+
+    def __init__(self, world: World, tokens: int, heads: int, kv_heads: int, causal: bool) -> None:
+        super().__init__(world, tokens, heads, kv_heads, causal)
+        streams = world.streams
+        dout = torch.randn_like(self.whole[0][0])
+        self.douts = [dout.to(f"cuda:{device}") for device in world.devices]
+        self.dout = [self.share(one, rank) for rank, one in enumerate(self.douts)]
+        self.gradients = [[torch.zeros_like(one) for one in each] for each in self.own]
+        self.wanted = [[torch.zeros_like(one) for one in each] for each in self.whole]
+        world.settle()
+        _, self.lse = ops.ring_attention(
+            *self.own, causal=causal, out=self.out, return_lse=True, streams=streams
+        )
+        self.lses = [
+            ops.attention(*each, causal=causal, out=out, return_lse=True, stream=stream)[1]
+            for each, out, stream in zip(self.whole, self.outs, streams, strict=True)
+        ]
+        world.settle()
+
+    def candidates(self) -> dict[str, Work]:
+        return {"tmaasync": self.ring, "one_gpu": self.one_gpu}
+
+    def ring(self) -> None:
+        dq, dk, dv = self.gradients
+        ops.ring_attention_backward(
+            *(self.dout, *self.own, self.out, self.lse),
+            causal=self.causal, dq=dq, dk=dk, dv=dv, streams=self.world.streams,
+        )  # fmt: skip
+
+    def one_gpu(self) -> None:
+        for rank, stream in enumerate(self.world.streams):
+            dq, dk, dv = self.wanted[rank]
+            ops.attention_backward(
+                *(self.douts[rank], *self.whole[rank], self.outs[rank], self.lses[rank]),
+                causal=self.causal, dq=dq, dk=dk, dv=dv, stream=stream,
+            )  # fmt: skip
+
+    def check(self) -> None:
+        for rank, wanted in enumerate(self.wanted):
+            for found, whole in zip(self.gradients, wanted, strict=True):
+                own = self.share(whole, rank).float()
+                off = (found[rank].float() - own).norm() / own.norm()
+                if not off.item() <= 2.0**-6:
+                    raise SystemExit(f"rank {rank}: gradients off by {off.item()} of their norm")
+
+
 def rows(world: World, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     heads, kv_heads = arguments.heads, arguments.kv_heads
     for tokens in arguments.tokens:
         for causal in (True, False):
-            problem = Problem(world, tokens, heads, kv_heads, causal)
+            kind = Backward if arguments.backward else Problem
+            problem = kind(world, tokens, heads, kv_heads, causal)
             row = interleaved(world, problem.works(), 1, ROUNDS, "one_gpu")
             problem.check()
             mask = "causal, " if causal else ""
             of_heads = f"{heads} heads over {kv_heads} of {HEAD_DIM}"
             case = f"{len(world)} ranks, {mask}{tokens} tokens, {of_heads}"
-            flop = 4 * tokens**2 * heads * HEAD_DIM // (2 if causal else 1)
+            multiplied = 10 if arguments.backward else 4
+            flop = multiplied * tokens**2 * heads * HEAD_DIM // (2 if causal else 1)
             tflops = {name: round(flop / us / 1e6 / len(world)) for name, us in row["us"].items()}
             tflops["one_gpu"] *= len(world)
             yield {"case": case, **row, "tflops_per_gpu": tflops}
@@ -117,6 +169,7 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--kv-heads", type=int, default=8)
     parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--backward", action="store_true")
     arguments = parser.parse_args()
     devices = range(min(torch.cuda.device_count(), arguments.ranks))
     if len(devices) < 2:
@@ -130,7 +183,7 @@ def main() -> None:
         print(
             row["case"], row["us"], row["tflops_per_gpu"], "of P x one GPU:", of_perfect, flush=True
         )
-        record("ring_attention", found)
+        record("ring_attention_backward" if arguments.backward else "ring_attention", found)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ _TITLES = {
     "reads": "TMA reads by L2 promotion",
     "reduce_add": "reduce_add",
     "ring_attention": "Ring attention",
+    "ring_attention_backward": "Ring attention backward",
     "signals": "Signals between GPUs",
     "split_k": "GEMM, split-K shapes",
     "stream_k": "Stream-K GEMM of the cookbook over ops",

@@ -14,6 +14,7 @@ struct BackwardProblem {
     i32 heads_per_kv_head;  // GQA: query heads that share a KV head
     i32 queries;            // positions of an entry; for packed sequences, rows of the array
     i32 keys;               // the same for keys
+    i32 lse_rows;           // elements of a head in the log-sum-exp; at least the queries
     i32 left;               // window: keys before a position's own key
     i32 right;              // window: keys after a position's own key
     i32 is_bottom_right;    // the last position is aligned with the last key, else first with first
@@ -23,6 +24,6 @@ struct BackwardProblem {
     float scale_in_tanh;    // factor of a score before softcap's tanh
     float scale_log2;       // factor of a score, or of softcap's tanh, in the exponent of 2
 };
-static_assert(sizeof(BackwardProblem) == 56);
+static_assert(sizeof(BackwardProblem) == 60);
 
 }  // namespace tmaasync::kernels::attention_backward

@@ -17,6 +17,7 @@
 //   HAS_RIGHT         whether keys far after a position are masked: a window, or a causal mask
 //   HAS_SOFTCAP       whether scores are cap * tanh(score / cap)
 //   IS_DETERMINISTIC  whether tiles of keys add to dQ in a fixed order
+//   ADDS_KEYS         whether dK and dV are added to the arrays, in their type, not stored
 //
 // Grid: any number of CTAs, of 384 threads. At the edges of the arrays TMA fills loads with zeros,
 // so that no NaN of other data is read, and clips stores.

@@ -63,7 +63,7 @@ __device__ __forceinline__ float row_lse(
     const float kInfinity = -masked_score(), kNaN = __uint_as_float(0x7fffffff);
     if (tile.position + row >= tile.queries.length) return kInfinity;
     const i64 line = static_cast<i64>(IS_PACKED ? 0 : tile.entry) * problem.heads + tile.head;
-    const float own = lse[line * problem.queries + tile.queries.start + tile.position + row];
+    const float own = lse[line * problem.lse_rows + tile.queries.start + tile.position + row];
     if (own == masked_score()) return kInfinity;
     return fabsf(own) <= kLargestLse ? own * kLog2E : kNaN;
 }

@@ -139,6 +139,7 @@ ATTENTION_BACKWARD = preamble(
         "HAS_RIGHT": True,
         "HAS_SOFTCAP": True,
         "IS_DETERMINISTIC": True,
+        "ADDS_KEYS": False,
     },
 )
 SHARED = preamble(

@@ -74,6 +74,14 @@ def test_a_structured_step_has_no_race_in_an_adversarial_order(
         run(path, monkeypatch)
 
 
+def test_ring_attention_runs_on_emulated_devices(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(ROOT / "examples" / "ring_attention.py", monkeypatch)
+
+    assert "256 positions on 2 devices" in capsys.readouterr().out
+
+
 def changes_before(wanted: str) -> Iterator[Any]:
     """A step of the tutorial, its changes, and the block of this kind that follows them."""
     for path in STEPS:

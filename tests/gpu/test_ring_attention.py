@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu.test_ops_of_ranks import bit_equal_repeats, captured, host, on_each, poisoned, settle
-from ring_cases import check, drawn, shards
+from ring_cases import check, check_gradients, drawn, shards
 
 from tmaasync import ops
 
@@ -96,3 +96,86 @@ def test_graphs_repeat_calls_on_new_contents(devices: list[int], streams: Arrays
         replay()
         settle(devices)
         check(list(map(host, out)), whole, causal=True)
+
+
+# --- backward ---------------------------------------------------------------------------------
+
+
+backward: Any = ops.ring_attention_backward
+
+
+class Backward:
+    """Operands of whole sequences, the forward's results, and poisoned gradients, on all ranks."""
+
+    def __init__(
+        self, devices: list[int], streams: Arrays, seed: int, sizes: tuple[int, ...], causal: bool
+    ) -> None:
+        rng, ranks = np.random.default_rng(seed), len(devices)
+        batch, length, heads, kv_heads, head_dim = sizes
+        shape = (batch, ranks * length, heads, kv_heads, head_dim)
+        self.causal, self.whole = causal, drawn(rng, *shape, np.float16)
+        self.dout = drawn(rng, *shape, np.float16)[0]
+        dout, *given = on_ranks(devices, [self.dout, *self.whole], causal=causal)
+        of_q, of_k = ((batch, length, each, head_dim) for each in (heads, kv_heads))
+        self.targets = [poisoned(devices, [one] * ranks) for one in (of_q, of_k, of_k)]
+        settle(devices)
+        results = ops.ring_attention(*given, causal=causal, return_lse=True, streams=streams)
+        self.call = functools.partial(
+            backward,
+            *(dout, *given, *results),
+            causal=causal,
+            streams=streams,
+            **dict(zip(("dq", "dk", "dv"), self.targets, strict=True)),
+        )
+
+    def check(self) -> None:
+        found = [list(map(host, arrays)) for arrays in self.targets]
+        check_gradients(found, self.dout, self.whole, causal=self.causal)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_gradients_of_calls_that_follow_each_other(
+    devices: list[int], streams: Arrays, head_dim: int
+) -> None:
+    rng, ranks, calls = np.random.default_rng(head_dim), len(devices), []
+    for seed in range(6):
+        batch, kv_heads = int(rng.integers(1, 3)), int(rng.integers(1, 3))
+        length = 2 * int(rng.integers(1, 1200 // ranks))
+        sizes = (batch, length, 4 * kv_heads, kv_heads, head_dim)
+        calls.append(Backward(devices, streams, seed, sizes, bool(seed % 2)))
+        calls[-1].call()
+    settle(devices)
+    for one in calls:
+        one.check()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_deterministic_gradients_repeat_their_bits(
+    devices: list[int], streams: Arrays, causal: bool
+) -> None:
+    one = Backward(devices, streams, 0, (1, 1024, 4, 2, 128), causal)
+    bits = []
+    for _ in range(50):
+        one.call(deterministic=True)
+        settle(devices)
+        bits.append([host(array).view(np.uint16) for arrays in one.targets for array in arrays])
+    one.check()
+    for other in bits[1:]:
+        assert all(map(np.array_equal, bits[0], other))
+
+
+def test_graphs_repeat_the_backward(devices: list[int], streams: Arrays) -> None:
+    one = Backward(devices, streams, 1, (1, 500, 4, 2, 128), True)
+    one.call()  # allocates
+    settle(devices)
+    replay = captured(one.call, devices, streams)
+    for turn in range(3):
+        for array in (array for arrays in one.targets for array in arrays):
+            with array.device:
+                array.fill(np.nan)
+        settle(devices)
+        if turn == 1:
+            one.call()
+        replay()
+        settle(devices)
+        one.check()

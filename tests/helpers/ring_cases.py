@@ -57,3 +57,36 @@ def check(out: list[Any], whole: list[Any], *, causal: bool, lse: Any = None, **
             assert found.shape == own.shape
             assert found.dtype == np.float32
             assert abs(found - own).max() <= 2.0**-16 * max(1, abs(own).max())
+
+
+def reference_gradients(
+    dout: Any, q: Any, k: Any, v: Any, *, causal: bool, scale: float | None = None
+) -> list[Any]:
+    """Return dq, dk and dv of whole sequences, in float64."""
+    batch, length, kv_heads, head_dim = k.shape
+    factor = head_dim**-0.5 if scale is None else scale
+    dout, q, k, v = (one.astype(np.float64) for one in (dout, q, k, v))
+    dout, q = (one.reshape(batch, length, kv_heads, -1, head_dim) for one in (dout, q))
+    scores = np.einsum("bikgd,bjkd->bkgij", q, k) * factor
+    if causal:
+        scores[..., ~np.tri(length, dtype=bool)] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    of_weights = np.einsum("bikgd,bjkd->bkgij", dout, v)
+    delta = (weights * of_weights).sum(-1, keepdims=True)
+    of_scores = weights * (of_weights - delta) * factor
+    dq = np.einsum("bkgij,bjkd->bikgd", of_scores, k).reshape(batch, length, -1, head_dim)
+    dk = np.einsum("bkgij,bikgd->bjkd", of_scores, q)
+    return [dq, dk, np.einsum("bkgij,bikgd->bjkd", weights, dout)]
+
+
+def check_gradients(found: Any, dout: Any, whole: list[Any], *, causal: bool, **more: Any) -> None:
+    """Compare dq, dk and dv of all ranks with float64."""
+    wanted = reference_gradients(dout, *whole, causal=causal, **more)
+    for arrays, one in zip(found, wanted, strict=True):
+        for array, own in zip(arrays, shards(one, len(arrays), causal=causal), strict=True):
+            assert array.shape == own.shape
+            off = array.astype(np.float64) - own
+            # P, dS, the output, and each rank's part of dK and dV are rounded to 8 bits.
+            assert np.linalg.norm(off) <= 2.0**-6 * np.linalg.norm(own)
+            assert (abs(off) <= 2.0**-4 * (abs(own) + np.abs(own).max() / 4)).all()

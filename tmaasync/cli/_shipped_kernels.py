@@ -135,6 +135,12 @@ def _ring_attention(causal: bool, head_dim: int) -> None:
     ops.ring_attention(q, k, v, causal=causal)
 
 
+def _ring_attention_backward() -> None:
+    q, k, v = ([np.empty((1, 512, heads, 128), _BF16)] for heads in (16, 2, 2))
+    lse = [np.empty((1, 16, 512), np.float32)]
+    ops.ring_attention_backward(q, q, k, v, [np.empty_like(q[0])], lse, causal=True)
+
+
 def _ragged() -> None:
     padded, packed = np.empty((2, 300, 16, 128), _BF16), np.empty((512, 16, 128), _BF16)
     ops.ragged_store(padded, cu_seqlens=_OFFSETS, out=packed)
@@ -260,7 +266,7 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "attention_combine.cu": _ATTENTION,
         "attention_values.cu": _ATTENTION,
         "attention_work.cu": _ATTENTION,
-        "attention_backward.cu": (_attention_backward,),
+        "attention_backward.cu": (_attention_backward, _ring_attention_backward),
         "attention_backward_dq.cu": (_attention_backward,),
         "attention_backward_rows.cu": (_attention_backward,),
     }

@@ -16,6 +16,7 @@ from tmaasync.ops._ragged import ragged_load, ragged_store
 from tmaasync.ops._reduce_add import reduce_add
 from tmaasync.ops._reduce_ranks import all_reduce, reduce_scatter
 from tmaasync.ops._ring_attention import ring_attention
+from tmaasync.ops._ring_attention_backward import ring_attention_backward
 from tmaasync.ops._scaled_matmul import scaled_matmul
 from tmaasync.ops._varlen_attention import varlen_attention
 from tmaasync.ops._varlen_attention_backward import varlen_attention_backward
@@ -39,6 +40,7 @@ __all__ = [
     "reduce_add",
     "reduce_scatter",
     "ring_attention",
+    "ring_attention_backward",
     "scaled_matmul",
     "varlen_attention",
     "varlen_attention_backward",
@@ -54,6 +56,7 @@ for _function in (
 _NO_OPERATOR = "no operator: operations of several GPUs take lists, and run outside compiled code"
 for _collective in (
     *(all_gather, all_gather_matmul, all_reduce, all_to_all),
-    *(matmul_all_reduce, matmul_reduce_scatter, reduce_scatter, ring_attention),
+    *(matmul_all_reduce, matmul_reduce_scatter, reduce_scatter),
+    *(ring_attention, ring_attention_backward),
 ):
     _refuse_tracing(_collective, _NO_OPERATOR)

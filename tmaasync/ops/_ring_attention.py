@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import element
+from tmaasync._elements import Element, element
 from tmaasync._kinds import check_flags
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import backend_of
@@ -107,13 +107,14 @@ def ring_attention(  # noqa: PLR0913 - the parameters of attention
     if repeats and _repeated(causal, scale).run(lists, streams):
         return list(out)
     check_flags(causal=causal, return_lse=return_lse)
-    operands = _Operands(*_views(q, k, v))
+    operands = RingOperands.of(q, k, v)
     ranks = Ranks.of("q", operands.q, streams)
-    ArgumentError.raise_for(_unfit(ranks, operands, causal))
+    ArgumentError.raise_for(operand_violations(ranks, operands, causal))
     Operands.of(q[0], k[0], v[0], _AXES)
     scores = Scores.of(operands.q[0].shape[-1], bool(causal), scale, None, None)
     results = _Results(ranks, operands.q, out, return_lse=return_lse)
-    ArgumentError.raise_for(_unfit_outputs(ranks, operands, results.out))
+    named = operands._asdict()
+    ArgumentError.raise_for(output_violations(ranks, "out", results.out, "q", named))
     if operands.q[0].is_empty:
         return results.returned
     sizes = operands.sizes(causal)
@@ -149,22 +150,22 @@ def _is_plain(causal: object, scale: object) -> bool:
     return isinstance(causal, bool) and (scale is None or isinstance(scale, float))
 
 
-class _Operands(NamedTuple):
+class RingOperands(NamedTuple):
     """Views of q, k and v, one of each per rank."""
 
     q: _Views
     k: _Views
     v: _Views
 
+    @classmethod
+    def of(cls, q: Any, k: Any, v: Any) -> RingOperands:
+        queries = views_of("q", q)
+        return cls(queries, views_of("k", k, len(queries)), views_of("v", v, len(queries)))
+
     def sizes(self, causal: bool) -> RingSizes:
         batch, length, heads, head_dim = self.q[0].shape
         kv_heads = self.k[0].shape[2]
         return RingSizes(len(self.q), batch, length, heads, kv_heads, head_dim, 2 if causal else 1)
-
-
-def _views(q: Any, k: Any, v: Any) -> tuple[_Views, _Views, _Views]:
-    queries = views_of("q", q)
-    return queries, views_of("k", k, len(queries)), views_of("v", v, len(queries))
 
 
 class _Results:
@@ -186,7 +187,7 @@ class _Results:
 # --- checks -----------------------------------------------------------------------------------
 
 
-def _unfit(ranks: Ranks, operands: _Operands, causal: bool) -> Iterator[Violation]:
+def operand_violations(ranks: Ranks, operands: RingOperands, causal: bool) -> Iterator[Violation]:
     """Yield the rules that operands break next to rank 0's, which `Operands` checks."""
     for name, views in operands._asdict().items():
         yield from ranks.misplaced(name, views, "q")
@@ -211,25 +212,57 @@ def _unfit(ranks: Ranks, operands: _Operands, causal: bool) -> Iterator[Violatio
         yield Violation("q.shape[1]", lengths[0], rule, "Pad the sequence to a multiple of 2 P")
 
 
-def _unfit_outputs(ranks: Ranks, operands: _Operands, outs: _Views) -> Iterator[Violation]:
-    yield from ranks.misplaced("out", outs, "q")
-    first = operands.q[0]
-    for rank, view in enumerate(outs):
-        name = f"out[{rank}]"
+def array_violations(
+    ranks: Ranks, name: str, views: _Views, of: str, first: ArrayView
+) -> Iterator[Violation]:
+    """Yield the rules that arrays like ``first``, one per rank, break; ``of`` is its list."""
+    yield from ranks.misplaced(name, views, "q")
+    for rank, view in enumerate(views):
         if view.shape != first.shape or view.element is not first.element:
-            rule = f"the output holds {first.element} of shape {first.shape}, as q does"
+            rule = f"{of}[0] holds {first.element} of shape {first.shape}"
             given = f"{view.element} of shape {view.shape}"
-            yield Violation(name, given, rule, "Pass an array like that, or leave out=")
-            continue
+            yield Violation(f"{name}[{rank}]", given, rule, "Pass an array like that")
+        else:
+            yield from reach_violations(f"{name}[{rank}]", view)
+
+
+def output_violations(
+    ranks: Ranks, name: str, views: _Views, of: str, inputs: Mapping[str, _Views]
+) -> Iterator[Violation]:
+    """Yield the rules that outputs like the inputs of a name break; refuse those that overlap."""
+    broken = list(array_violations(ranks, name, views, of, inputs[of][0]))
+    yield from broken
+    for rank, view in enumerate(views):
         if view.read_only:
-            yield Violation(name, "a read-only array", "it is written", "Pass a writable array")
-        yield from reach_violations(name, view)
-        refuse_overlap(
-            name, view, {f"{of}[{rank}]": each[rank] for of, each in operands._asdict().items()}
-        )
+            rule, remedy = "it is written", "Pass a writable array"
+            yield Violation(f"{name}[{rank}]", "a read-only array", rule, remedy)
+        elif not broken:
+            others = {f"{other}[{rank}]": each[rank] for other, each in inputs.items()}
+            refuse_overlap(f"{name}[{rank}]", view, others, may_share_rows=True)
 
 
 # --- the operation ----------------------------------------------------------------------------
+
+
+def chunks_of(view: ArrayView, sizes: RingSizes) -> list[ArrayView]:
+    """Return the first and the last chunk of a rank's positions: one and the same, or two."""
+    batch, _, heads, head_dim = view.shape
+    shape = (batch, sizes.chunk_length, heads, head_dim)
+    last_row = (sizes.chunks - 1) * sizes.chunk_length
+    starts = (0, last_row * view.strides_bytes[1])
+    return [reachable(pinned(view, view.address + start, shape=shape)) for start in starts]
+
+
+def buffered_rows(
+    workspace: Workspace, rank: int, sizes: RingSizes, held: Element, number: int, rows: slice
+) -> ArrayView:
+    """Return rows of one of the arrays [batch, keys, kv_heads, head_dim] in a rank's buffer."""
+    row = sizes.kv_heads * sizes.head_dim
+    strides = tuple(step * held.itemsize for step in (sizes.keys * row, row, sizes.head_dim, 1))
+    whole = workspace.matrix(rank, 0, (1, row), held, number * sizes.kv_bytes)
+    address = whole.address + rows.start * strides[1]
+    shape = sizes.batch, rows.stop - rows.start, sizes.kv_heads, sizes.head_dim
+    return pinned(whole, address, shape=shape, strides_bytes=strides)
 
 
 class RingAttention:
@@ -270,15 +303,7 @@ class RingAttention:
     def _moving(self, own: _Views) -> list[ArrayView]:
         """Return what the first tiles of the kernel lie over: q in chunks, k, v, out in chunks."""
         q, k, v, out = own
-        return [*self._chunks(q), k, v, *self._chunks(out)]
-
-    def _chunks(self, view: ArrayView) -> list[ArrayView]:
-        """Return the first and the last chunk of a rank's positions: one and the same, or two."""
-        batch, _, heads, head_dim = view.shape
-        shape = (batch, self._sizes.chunk_length, heads, head_dim)
-        last_row = (self._sizes.chunks - 1) * self._sizes.chunk_length
-        starts = (0, last_row * view.strides_bytes[1])
-        return [reachable(pinned(view, view.address + start, shape=shape)) for start in starts]
+        return [*chunks_of(q, self._sizes), k, v, *chunks_of(out, self._sizes)]
 
     def _prepare(self, rank: int, moving: _Views, lse: Any) -> tuple[Any, object]:
         workspace, sizes = self._workspace, self._sizes
@@ -313,17 +338,10 @@ class RingAttention:
 
     def _buffered(self, rank: int, like: ArrayView, keys: int, first: int = 0) -> list[ArrayView]:
         """Return keys and values in a rank's buffer, ``keys`` rows from ``first`` on."""
-        sizes, held = self._sizes, like.element
-        row = sizes.kv_heads * sizes.head_dim
-        shape = sizes.batch, keys, sizes.kv_heads, sizes.head_dim
-        strides = tuple(step * held.itemsize for step in (sizes.keys * row, row, sizes.head_dim, 1))
-        whole = [
-            self._workspace.matrix(rank, 0, (1, row), held, offset)
-            for offset in (0, sizes.kv_bytes)
-        ]
+        rows = slice(first, first + keys)
         return [
-            pinned(view, view.address + first * strides[1], shape=shape, strides_bytes=strides)
-            for view in whole
+            buffered_rows(self._workspace, rank, self._sizes, like.element, number, rows)
+            for number in range(2)
         ]
 
     def _targets(self, rank: int, like: ArrayView) -> list[Any]:

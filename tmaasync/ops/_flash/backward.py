@@ -37,8 +37,8 @@ _L2_BYTES = 24 << 20
 """L2 budget for Q, dO and dQ of the heads that are scheduled together: half an H100's L2."""
 
 _INTEGERS = (
-    *("batch", "heads", "kv_heads", "heads_per_kv_head", "queries", "keys", "left", "right"),
-    *("is_bottom_right", "query_tiles", "heads_at_once"),
+    *("batch", "heads", "kv_heads", "heads_per_kv_head", "queries", "keys", "lse_rows"),
+    *("left", "right", "is_bottom_right", "query_tiles", "heads_at_once"),
 )
 BACKWARD_PROBLEM = np.dtype(
     [
@@ -58,6 +58,7 @@ class BackwardVariant:
     has_right: bool = False
     has_softcap: bool = False
     is_deterministic: bool = False
+    adds_keys: bool = False
 
     @classmethod
     def of(
@@ -83,6 +84,7 @@ class BackwardVariant:
             "HAS_RIGHT": self.has_right,
             "HAS_SOFTCAP": self.has_softcap,
             "IS_DETERMINISTIC": self.is_deterministic,
+            "ADDS_KEYS": self.adds_keys,
         }
 
 
@@ -194,9 +196,24 @@ def heads_on_sms(longest: int, sms: int) -> float:
 
 
 def backward_problem(
-    sizes: Sizes, scores: Scores, config: BackwardConfig, longest: int, *, is_packed: bool
+    sizes: Sizes,
+    scores: Scores,
+    config: BackwardConfig,
+    longest: int,
+    *,
+    is_packed: bool,
+    lse_rows: int | None = None,
 ) -> bytes:
-    """Return the kernels' ``BackwardProblem``; ``longest``: queries of the longest sequence."""
+    """Return the kernels' ``BackwardProblem``.
+
+    Args:
+        sizes: The sizes.
+        scores: Scale, mask and softcap.
+        config: The tile config.
+        longest: Queries of the longest sequence.
+        is_packed: Whether sequences are packed.
+        lse_rows: Elements of a head in the log-sum-exp; by default the queries.
+    """
     in_tanh, scale_log2 = scores.factors
     kv_heads = sizes.heads // sizes.heads_per_kv_head
     heads = config.heads_at_once or heads_in_l2(sizes, longest)
@@ -204,6 +221,7 @@ def backward_problem(
         BACKWARD_PROBLEM,
         **shared_fields(sizes, scores),
         kv_heads=kv_heads,
+        lse_rows=sizes.queries if lse_rows is None else lse_rows,
         query_tiles=tiles_of_a_head(sizes.queries, config.block_m, sizes, is_packed=is_packed),
         heads_at_once=min(heads, kv_heads if is_packed else kv_heads * max(1, sizes.batch)),
         scale=scores.scale,
@@ -390,7 +408,7 @@ def queries_kernel(
     return shipped_kernel(source, named, {name: constants[name] for name in _OF_QUERIES})
 
 
-def backward_steps(
+def backward_steps(  # noqa: PLR0913 - what the three launches share
     maps: Maps,
     variant: BackwardVariant,
     config: BackwardConfig,
@@ -399,6 +417,7 @@ def backward_steps(
     tiles: tuple[int, int],
     sms: int,
     broken_sequence: Any = 0,
+    stream: Any = None,
 ) -> list[Step]:
     """Prepare the three launches.
 
@@ -410,6 +429,7 @@ def backward_steps(
         tiles: Number of tiles of queries in the workspace, and upper bound on tiles of keys.
         sms: Number of CTAs of attention_backward.cu that run at once.
         broken_sequence: For packed arrays, the memory that receives an invalid sequence's number.
+        stream: On emulated devices, the stream.
     """
     of_queries, of_keys = tiles
     types = (maps.q.cuda_type, maps.k.cuda_type)
@@ -422,8 +442,9 @@ def backward_steps(
         for part in ("rows", "dq")
     )
     kernel = backward_kernel(types, variant, config)
+    moved = Addresses._fields
     return [
-        prepared_step(before, of_queries, _ROWS_THREADS, rows, Addresses._fields),
-        prepared_step(kernel, min(of_keys, sms), _THREADS, main, Addresses._fields),
-        prepared_step(after, of_queries, _DQ_THREADS, dq, Addresses._fields),
+        prepared_step(before, of_queries, _ROWS_THREADS, rows, moved, stream=stream),
+        prepared_step(kernel, min(of_keys, sms), _THREADS, main, moved, stream=stream),
+        prepared_step(after, of_queries, _DQ_THREADS, dq, moved, stream=stream),
     ]

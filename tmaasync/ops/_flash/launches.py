@@ -92,13 +92,14 @@ def prepared_step(
     differing: Iterable[str],
     *,
     cluster: int | None = None,
+    stream: Any = None,
 ) -> Step:
     """Prepare a launch whose parameters of these names are addresses that differ by call.
 
     A launch takes new words for its first parameters: every call also sets those before the last
     that differs. Names that the kernel does not have are skipped.
     """
-    launch = kernel.prepare(ctas, threads, arguments, cluster=cluster, pdl=True)
+    launch = kernel.prepare(ctas, threads, arguments, cluster=cluster, pdl=True, stream=stream)
     launch.release()
     names = arguments._fields
     count = 1 + max(names.index(name) for name in differing if name in names)

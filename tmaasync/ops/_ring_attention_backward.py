@@ -1,0 +1,369 @@
+"""ops.ring_attention_backward: gradients of ops.ring_attention, with the kernels of attention's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
+from tmaasync._kinds import check_flags
+from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
+from tmaasync.kernel import backend_of
+from tmaasync.ops._all_gather import gather_rows
+from tmaasync.ops._flash.backward import (
+    MAX_HEAD_DIM,
+    Addresses,
+    BackwardVariant,
+    Maps,
+    backward_problem,
+    backward_steps,
+    choose_backward_config,
+    count_key_tiles,
+    heads_on_sms,
+    maps_over,
+)
+from tmaasync.ops._flash.backward import Workspace as Scratch
+from tmaasync.ops._flash.config import Sizes
+from tmaasync.ops._flash.launches import Step
+from tmaasync.ops._flash.operands import Operands, Scores, reachable
+from tmaasync.ops._flash.ring import RingSizes
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._operation import overridden
+from tmaasync.ops._ranks import Ranks, Workspace, array_on, as_rows, pinned, unmovable, views_of
+from tmaasync.ops._reduce_ranks import reduce_rows
+from tmaasync.ops._ring_attention import (
+    RingOperands,
+    array_violations,
+    buffered_rows,
+    chunks_of,
+    operand_violations,
+    output_violations,
+)
+
+__all__ = ["ring_attention_backward"]
+
+_AXES = "[batch, length, heads, head_dim]"
+_FLOAT32 = element(np.float32)
+_OF = {"dout": "q", "out": "q", "dq": "q", "dk": "k", "dv": "k"}
+"""Which operand each array is like."""
+
+_GRADIENTS = ("dq", "dk", "dv")
+_K, _V, _DK, _DV, _SCRATCH = range(5)  # the parts of a rank's buffer
+_ALIGNMENT = 256  # of the scratch memory, as in an allocation of its own
+
+_Views = Sequence[ArrayView]
+
+
+def ring_attention_backward(  # noqa: PLR0913 - the parameters of attention_backward
+    dout: Sequence[Any],
+    q: Sequence[Any],
+    k: Sequence[Any],
+    v: Sequence[Any],
+    out: Sequence[Any],
+    lse: Sequence[Any],
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    deterministic: bool = False,
+    dq: Any = None,
+    dk: Any = None,
+    dv: Any = None,
+    streams: Any = None,
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Compute the gradients of `ring_attention` with respect to q, k and v.
+
+    Every rank gathers the keys and values of all, as `all_gather`, and computes with the kernels of
+    `attention_backward` dQ of its own queries, and what these add to dK and dV of all keys. The
+    owner of keys adds that up over the ranks, as `reduce_scatter`: in float32, in a fixed order.
+    Each rank's part is rounded to the type of k before; with ``causal`` one rank's two chunks are
+    added in that type. Nothing overlaps the transfers.
+
+    The first call of a size class allocates a buffer on each device, which is never freed: four
+    times the keys of all ranks, and ``4 * head_dim + 8`` bytes per head of a chunk's queries
+    (head_dim rounded up to 64 or 128, the whole to a power of two). Order, streams, CUDA graphs and
+    the limits of the log-sum-exp are as in `ring_attention` and `attention_backward`.
+
+    Args:
+        dout: Gradients of the outputs, one per rank, arrays like q.
+        q: As in `ring_attention`; head_dim up to 128.
+        k: As in `ring_attention`; the heads of a position are contiguous.
+        v: As k.
+        out: The outputs of `ring_attention`.
+        lse: Its log-sum-exps: float32 [batch, heads, length], contiguous.
+        causal: As in `ring_attention`.
+        scale: As in `ring_attention`.
+        deterministic: Whether to accumulate dq in a fixed order. dk and dv always are.
+        dq: The outputs for dq, arrays like q, which overlap no operand of their rank; by default
+            new arrays.
+        dk: The same for dk, arrays like k; the heads of a position are contiguous.
+        dv: The same for dv.
+        streams: One per rank; by default the current stream of each array's framework.
+
+    Returns:
+        dq, dk and dv: three lists, with an array per rank.
+
+    Raises:
+        ArgumentError: An array breaks a rule; all are listed, and nothing is launched.
+        ArrayTypeError: A type that the kernels do not have.
+        LaunchError: A device has no access to a peer's memory.
+        HangError: In an earlier call a rank waited for longer than its budget.
+        BackendError: A GPU is older than sm_90, or has less shared memory than an H100.
+    """
+    check_flags(causal=causal, deterministic=deterministic)
+    operands = RingOperands.of(q, k, v)
+    count = len(operands.q)
+    ranks = Ranks.of("q", operands.q, streams)
+    ArgumentError.raise_for(operand_violations(ranks, operands, causal))
+    Operands.of(q[0], k[0], v[0], _AXES)
+    scores = Scores.of(operands.q[0].shape[-1], False, scale, None, None)
+    inputs = dict(operands._asdict())
+    for name, arrays in (("dout", dout), ("out", out), ("lse", lse)):
+        inputs[name] = views_of(name, arrays, count)
+    ArgumentError.raise_for(_unfit(ranks, inputs))
+    returned = {
+        name: _new(ranks, inputs[_OF[name]]) if arrays is None else list(arrays)
+        for name, arrays in zip(_GRADIENTS, (dq, dk, dv), strict=True)
+    }
+    outputs = {name: views_of(name, arrays, count) for name, arrays in returned.items()}
+    ArgumentError.raise_for(_unfit_outputs(ranks, inputs, outputs))
+    if not operands.q[0].is_empty:
+        sizes = operands.sizes(causal)
+        every = {name: list(map(_reachable, views)) for name, views in (inputs | outputs).items()}
+        _differentiate(ranks, sizes, scores, every, bool(deterministic))
+    return returned["dq"], returned["dk"], returned["dv"]
+
+
+def _new(ranks: Ranks, like: _Views) -> list[Any]:
+    pairs = zip(ranks.memories, like, strict=True)
+    return [array_on(memory, view, view.shape) for memory, view in pairs]
+
+
+def _reachable(view: ArrayView) -> ArrayView:
+    return reachable(view) if view.ndim == 4 else view  # all but the log-sum-exp
+
+
+# --- checks -----------------------------------------------------------------------------------
+
+
+def _unfit(ranks: Ranks, inputs: Mapping[str, _Views]) -> Iterator[Violation]:
+    first = inputs["q"][0]
+    batch, length, heads, head_dim = first.shape
+    if head_dim > MAX_HEAD_DIM:
+        rule = f"the backward has kernels for heads of up to {MAX_HEAD_DIM} columns"
+        yield Violation("q.shape[-1]", head_dim, rule, "Use the backward of your framework")
+    for name in ("dout", "out"):
+        yield from array_violations(ranks, name, inputs[name], "q", first)
+    yield from ranks.misplaced("lse", inputs["lse"], "q")
+    for rank, view in enumerate(inputs["lse"]):
+        shape = (batch, heads, length)
+        if view.element is not _FLOAT32:
+            rule, remedy = "ring_attention returns it as float32", "Pass that array"
+            raise ArrayTypeError.broken(f"lse[{rank}]", view.element, rule, remedy, verb="holds")
+        if view.shape != shape or not _arrays.is_contiguous(view):
+            rule = f"ring_attention returns it for this q contiguous, in shape {shape}"
+            given = f"of shape {view.shape}, strides {view.strides_bytes} bytes"
+            remedy = "Pass what it returned with return_lse=True"
+            yield Violation(f"lse[{rank}]", given, rule, remedy)
+    yield from _scattered_heads(inputs, "kv")
+
+
+def _unfit_outputs(
+    ranks: Ranks, inputs: Mapping[str, _Views], outputs: Mapping[str, _Views]
+) -> Iterator[Violation]:
+    others = dict(inputs)
+    for name, views in outputs.items():
+        yield from output_violations(ranks, name, views, _OF[name], others)
+        others[name] = views
+    yield from _scattered_heads(outputs, ("dk", "dv"))
+
+
+def _scattered_heads(arrays: Mapping[str, _Views], names: Sequence[str]) -> Iterator[Violation]:
+    """Yield the arrays whose heads of a position TMA cannot move as one row."""
+    for name in names:
+        views = [view for view in arrays[name] if view.ndim == 4]
+        yield from unmovable({name: [_entry(view, 0, slice(0, view.shape[1])) for view in views]})
+
+
+def _entry(view: ArrayView, entry: int, rows: slice) -> ArrayView:
+    """Return positions of a batch entry: [rows, heads, head_dim]."""
+    address = view.address + entry * view.strides_bytes[0] + rows.start * view.strides_bytes[1]
+    shape = (rows.stop - rows.start, *view.shape[2:])
+    return pinned(view, address, shape=shape, strides_bytes=view.strides_bytes[1:])
+
+
+# --- the operation ----------------------------------------------------------------------------
+
+
+def _differentiate(
+    ranks: Ranks,
+    sizes: RingSizes,
+    scores: Scores,
+    every: Mapping[str, _Views],
+    deterministic: bool,
+) -> None:
+    backends = [backend_of(view.device) for view in every["q"]]
+    for backend in backends:
+        backend.require_shared_memory("the attention backward")
+    variant = BackwardVariant(has_right=sizes.chunks == 2, is_deterministic=deterministic)
+    chosen = choose_backward_config(
+        sizes.head_dim,
+        variant,
+        shares_kv_heads=sizes.per_kv_head > 1,
+        heads_on_sms=heads_on_sms(sizes.keys, min(one.limits.sms for one in backends)),
+    )
+    config = overridden(chosen)
+    scratch = Scratch.of(sizes.of_chunk(sizes.keys), config, is_packed=False)
+    buffer_bytes = _SCRATCH * sizes.kv_bytes + _ALIGNMENT + 4 * scratch.elements
+    workspace = Workspace.of(ranks, every["q"], 1, buffer_bytes, halves=1)
+    operation = workspace.calls.operation(
+        RingBackward,
+        *(Layout.of(view) for views in every.values() for view in views),
+        workspace=workspace,
+        sizes=sizes,
+        scores=scores,
+        variant=variant,
+        scratch=scratch,
+    )
+    for rank, (backend, stream) in enumerate(zip(backends, ranks.streams, strict=True)):
+        backend.wait_for_producers([views[rank] for views in every.values()], stream)
+    with workspace.lock:
+        operation.run(every)
+
+
+class RingBackward:
+    """The launches for arrays of given layouts.
+
+    A rank's buffer has the keys and values of all ranks, and the gradients of them that come from
+    its queries, each in the order of the sequence; and the scratch memory of attention_backward.
+    """
+
+    def __init__(
+        self,
+        *layouts: Layout,
+        workspace: Workspace,
+        sizes: RingSizes,
+        scores: Scores,
+        variant: BackwardVariant,
+        scratch: Scratch,
+    ) -> None:
+        del layouts  # the key
+        self._workspace, self._sizes, self._scores = workspace, sizes, scores
+        self._variant, self._scratch = variant, scratch
+        self._steps: dict[int, list[list[Step]]] = {}
+
+    def run(self, every: Mapping[str, _Views]) -> None:
+        """Launch; hold the workspace's lock."""
+        ranks = self._workspace.ranks
+        for number, name in ((_K, "k"), (_V, "v")):
+            for own, full, in_order in self._exchanged(every[name], number):
+                gather_rows(in_order, own, full)
+        for rank in ranks.local:
+            arrays = {name: views[rank] for name, views in every.items()}
+            stream = ranks.streams[rank]
+            for steps, addresses in self._calls(rank, arrays):
+                for launch, chosen in steps:
+                    launch.launch_at(chosen(addresses), stream if isinstance(stream, int) else 0)
+        for number, name in ((_DK, "dk"), (_DV, "dv")):
+            for own, full, in_order in self._exchanged(every[name], number):
+                rows = tuple(view.shape[0] for view in own)
+                reduce_rows(in_order, full, own, rows, all_reduce=False)
+
+    # --- keys of all ranks ---
+
+    def _exchanged(
+        self, arrays: _Views, number: int
+    ) -> Iterator[tuple[list[ArrayView], list[ArrayView], Ranks]]:
+        """Yield matrices of rows that ranks own, the rows of all in the buffers, and the ranks.
+
+        The second chunks follow each other from the last rank to the first.
+        """
+        sizes, ranks = self._sizes, self._workspace.ranks
+        length = sizes.chunk_length
+        for chunk in range(sizes.chunks):
+            of_all = slice(chunk * len(ranks) * length, (chunk + 1) * len(ranks) * length)
+            order = range(len(ranks))[:: -1 if chunk else 1]
+            in_order = Ranks(
+                tuple(ranks.memories[rank] for rank in order),
+                tuple(ranks.given[rank] for rank in order),
+            )
+            full = [
+                buffered_rows(self._workspace, rank, sizes, arrays[rank].element, number, of_all)
+                for rank in order
+            ]
+            own = [chunks_of(arrays[rank], sizes)[-1 if chunk else 0] for rank in order]
+            for entry in range(sizes.batch):
+                yield _rows(own, entry), _rows(full, entry), in_order
+
+    # --- the rank's own queries ---
+
+    def _calls(
+        self, rank: int, own: Mapping[str, ArrayView]
+    ) -> Iterator[tuple[list[Step], Addresses]]:
+        """Yield the launches of the rank's chunks, the one with most keys first."""
+        sizes = self._sizes
+        parts = self._parts(rank, own)
+        if rank not in self._steps:
+            self._steps[rank] = [self._prepare(rank, chunk, parts[chunk]) for chunk in parts]
+        base = self._workspace.halves[rank][0].address + _SCRATCH * sizes.kv_bytes
+        base += -base % _ALIGNMENT
+        for steps, (chunk, arrays) in zip(self._steps[rank], parts.items(), strict=True):
+            skipped = chunk * sizes.chunk_length * _FLOAT32.itemsize
+            addresses = Addresses(
+                **{name: view.address for name, view in arrays.items()},
+                lse=own["lse"].address + skipped,
+                workspace=base,
+                statistics=base + self._scratch.statistics_at,
+                turns=base + self._scratch.turns_at,
+                tile_counter=base + self._scratch.counter_at,
+            )
+            yield steps, addresses
+
+    def _parts(self, rank: int, own: Mapping[str, ArrayView]) -> dict[int, dict[str, ArrayView]]:
+        """Return the arrays of attention_backward for each chunk of the rank's queries."""
+        sizes, found = self._sizes, {}
+        for chunk in reversed(range(sizes.chunks)):
+            # The last chunk's call also stores the zeros of keys that no query attends to.
+            keys = sizes.keys if chunk == sizes.chunks - 1 else (rank + 1) * sizes.chunk_length
+            part = {
+                name: chunks_of(own[name], sizes)[-1 if chunk else 0]
+                for name in ("q", "out", "dout", "dq")
+            }
+            for number, name in enumerate(("k", "v", "dk", "dv")):
+                part[name] = buffered_rows(
+                    self._workspace, rank, sizes, own["k"].element, number, slice(0, keys)
+                )
+            found[chunk] = part
+        return found
+
+    def _prepare(self, rank: int, chunk: int, arrays: Mapping[str, ArrayView]) -> list[Step]:
+        sizes, config = self._sizes, self._scratch.config
+        is_first = chunk == sizes.chunks - 1
+        scores, variant = self._scores, self._variant
+        if sizes.chunks == 2:
+            position = (2 * sizes.ranks - 1 - rank if chunk else rank) * sizes.chunk_length
+            scores = scores._replace(right=position, is_top_left=True)
+        of_chunk: Sizes = sizes.of_chunk(arrays["k"].shape[1])
+        problem = backward_problem(
+            *(of_chunk, scores, config, sizes.chunk_length),
+            is_packed=False,
+            lse_rows=sizes.length,
+        )
+        return backward_steps(
+            maps_over([arrays[name] for name in Maps._fields], config, is_packed=False),
+            replace(variant, adds_keys=not is_first),
+            config,
+            problem,
+            tiles=(self._scratch.tiles, count_key_tiles(of_chunk, is_packed=False)),
+            sms=backend_of(arrays["q"].device).limits.sms,
+            stream=self._workspace.ranks.streams[rank],
+        )
+
+
+def _rows(views: _Views, entry: int) -> list[ArrayView]:
+    """Return the positions of a batch entry as matrices."""
+    return [as_rows(_entry(view, entry, slice(0, view.shape[1]))) for view in views]
