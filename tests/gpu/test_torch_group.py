@@ -19,7 +19,7 @@ CASES = ["forward_and_backward", "collectives", "compiled", "refusals", "subgrou
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("processes", [2, 4, 8])
-@pytest.mark.parametrize("case", [*CASES, "many_calls"])
+@pytest.mark.parametrize("case", [*CASES, "many_calls", "flops", "missing", "hang"])
 def test_operators_of_a_group(processes: int, case: str, tmp_path: Path) -> None:
     if torch.cuda.device_count() < processes:
         pytest.skip(f"a group of {processes} processes needs as many GPUs")

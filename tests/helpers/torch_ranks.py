@@ -12,6 +12,7 @@ import faulthandler
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.utils.flop_counter import FlopCounterMode
 
-from tmaasync import ArgumentError
+from tmaasync import ArgumentError, BackendError, HangError
 from tmaasync import torch as operators
 
 SECONDS = 240
@@ -187,6 +189,64 @@ def check_subgroups(ranks: Ranks) -> None:
     assert is_close(whole, torch.cat(a).double() @ b.double())
 
 
+def check_flops(ranks: Ranks) -> None:
+    """Each of the matmuls of forward and backward counts what this rank multiplies."""
+    counts = list(UNEVEN[0][: ranks.count])
+    m, k, n = sum(counts), 64, 48
+    a = ranks.draw((counts[ranks.rank], k), (m, k))
+    x, whole = (one.requires_grad_() for one in a)
+    (w,) = ranks.draw((k, n))
+    w.requires_grad_()
+    calls: list[tuple[Callable[[], Any], int]] = [
+        (lambda: operators.all_gather_matmul(x, w, rows=counts), 3),
+        (lambda: operators.matmul_reduce_scatter(whole, w, rows=counts), 3),
+        (lambda: operators.matmul_all_reduce(whole, w), 3),
+        (lambda: operators.all_gather(x, rows=counts), 0),
+    ]
+    for call, matmuls in calls:
+        with FlopCounterMode(display=False) as counter:
+            call().float().sum().backward()
+        assert counter.get_total_flops() == matmuls * 2 * m * k * n
+
+
+def check_missing(ranks: Ranks) -> None:
+    """The last rank comes too late, or never: all end with an error that names it."""
+    a, b = ranks.draw((16, 32), (32, 8))
+    os.environ["TMAASYNC_BUDGET_SECONDS"] = "2"
+    missing = ranks.count - 1
+    start = time.monotonic()
+    if ranks.rank == missing:
+        time.sleep(6)
+        refuses(lambda: operators.matmul_all_reduce(a, b), rf"rank {missing} made it later")
+    else:
+        with pytest.raises(BackendError, match=f"rank {missing} did not make this call"):
+            operators.matmul_all_reduce(a, b)
+        assert time.monotonic() - start < 6
+    dist.barrier()
+    if ranks.rank != missing:
+        start = time.monotonic()
+        with pytest.raises(BackendError, match=f"rank {missing} did not make this call"):
+            operators.all_gather_matmul(a, b)
+        assert time.monotonic() - start < 6
+    end()
+
+
+def check_hang(ranks: Ranks) -> None:
+    """The last rank leaves out a later call: the kernels of the others end within their budget."""
+    os.environ["TMAASYNC_BUDGET_SECONDS"] = "3"
+    a, b = ranks.draw((16, 32), (32, 8))
+    operators.matmul_all_reduce(a, b)
+    torch.cuda.synchronize()
+    if ranks.rank == ranks.count - 1:
+        time.sleep(10)
+        end()
+    operators.matmul_all_reduce(a, b)
+    time.sleep(6)
+    with pytest.raises(HangError, match="a wait took longer than budget_seconds=3"):
+        operators.matmul_all_reduce(a, b)
+    end()
+
+
 def check_refusals(ranks: Ranks) -> None:
     a, b = ranks.draw((16, 32), (32, 8))
     wrong = b[:16] if ranks.rank == 0 else b
@@ -275,8 +335,14 @@ def main(rank: int, count: int, store: str, device: str, cases: list[str]) -> No
         sys.stdout.write(f"{case}\n")
         sys.stdout.flush()
     dist.barrier()
+    end()
+
+
+def end() -> None:
     sys.stdout.write("right\n")
     sys.stdout.flush()
+    # Python's end aborted some runs of gloo, after all was compared.
+    os._exit(0)
 
 
 def run(count: int, device: str, folder: Path, *cases: str) -> None:
@@ -303,7 +369,7 @@ def ended(commands: list[list[str]], device: str) -> list[tuple[str, str]]:
     """Run processes at once, and return what they print and their errors."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
     if device == "cpu":
-        environment["CUDA_VISIBLE_DEVICES"] = ""
+        environment |= {"CUDA_VISIBLE_DEVICES": "", "TMAASYNC_BUDGET_SECONDS": "120"}
     started = [
         subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -319,5 +385,3 @@ def ended(commands: list[list[str]], device: str) -> list[tuple[str, str]]:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5:])
-    # Python's end aborted some runs of gloo, after all was compared.
-    os._exit(0)

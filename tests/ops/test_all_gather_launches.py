@@ -20,6 +20,7 @@ from tmaasync.ops._call_cache import forget
 
 GEMM_ARGUMENTS = (*[128] * 4, 16, 16, 160, 76, 8, 4, 4, 4)
 GATHER_ARGUMENTS = (*[128] * 9, 160, 76, 8)
+ALL_TO_ALL_ARGUMENTS = (*[512] * 9, 8, 8, 160, 76, 8, 64, 16)
 GPUS = 2
 
 
@@ -117,6 +118,29 @@ def test_a_repeated_gather_stores_into_the_outputs_of_the_call(driver: Driver) -
     for (*_, arguments), array, row in zip(driver.launched, own, (0, 96), strict=True):
         addresses = [int.from_bytes(one[:8], "little") for one in arguments[:3]]
         assert addresses == [array.data.ptr, *(one.data.ptr + row * 128 for one in out)]
+
+
+@pytest.mark.parametrize("driver", [ALL_TO_ALL_ARGUMENTS], indirect=True)
+def test_a_repeated_all_to_all_moves_the_arrays_of_the_call(driver: Driver) -> None:
+    counts, ends = ([CupyArray(np.ones(size, np.int32), device) for device in range(GPUS)]
+                    for size in (4, 2))  # fmt: skip
+    tokens = [on(0, 96, 64), on(1, 40, 64)]
+    out = [on(0, 100, 64), on(1, 200, 64)]
+    ops.all_to_all(tokens, counts, out, ends=ends)
+    first = [arguments for *_, arguments in driver.launched[-2:]]
+
+    assert launches_of(
+        driver, lambda: ops.all_to_all(tokens, counts, out, ends=ends)
+    ) == [(70, 0), (71, 1)]  # fmt: skip
+    assert [arguments for *_, arguments in driver.launched] == first
+    moved = [on(0, 96, 64), on(1, 40, 64)]
+    launches_of(driver, lambda: ops.all_to_all(moved, counts, out, ends=ends))
+    for (*_, arguments), before, new, old in zip(
+        driver.launched, first, moved, tokens, strict=True
+    ):
+        address, last = (int.from_bytes(one[0][:8], "little") for one in (arguments, before))
+        assert address - last == new.data.ptr - old.data.ptr
+        assert arguments[1:] == before[1:]
 
 
 @pytest.mark.usefixtures("overlapped")

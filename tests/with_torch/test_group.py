@@ -22,11 +22,15 @@ def test_matmuls_and_gradients_of_two_ranks(tmp_path: Path) -> None:
 
 
 def test_two_ranks(tmp_path: Path) -> None:
-    torch_ranks.run(2, "cpu", tmp_path, "collectives", "compiled", "refusals")
+    torch_ranks.run(2, "cpu", tmp_path, "collectives", "compiled", "refusals", "flops")
 
 
 def test_groups_of_some_ranks(tmp_path: Path) -> None:
     torch_ranks.run(3, "cpu", tmp_path, "subgroups", "collectives")
+
+
+def test_a_rank_that_comes_late_or_dies(tmp_path: Path) -> None:
+    torch_ranks.run(3, "cpu", tmp_path, "missing")
 
 
 def test_the_example_trains_as_with_torch(tmp_path: Path) -> None:

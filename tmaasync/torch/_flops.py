@@ -2,7 +2,8 @@
 
 They are counted as torch counts its own: two per multiply-add of a matmul, all keys of attention
 regardless of the mask, and nothing for epilogues, softmax and scales. Rows after the last group of
-a grouped GEMM count too, because only the device knows their number.
+a grouped GEMM count too, because only the device knows their number. Operators of a process group
+count what this rank multiplies.
 
 The registration imports Triton, if installed: 0.34 s of ``import tmaasync.torch``, unless
 torch.compile has imported it (H200 machine, torch 2.11, 2026-11-23).
@@ -21,6 +22,7 @@ from torch.utils.flop_counter import register_flop_formula
 # These modules define the operators.
 import tmaasync.torch._attention
 import tmaasync.torch._conv2d
+import tmaasync.torch._group_matmuls
 import tmaasync.torch._grouped_matmul
 import tmaasync.torch._matmul
 import tmaasync.torch._scaled_matmul  # noqa: F401
@@ -37,6 +39,10 @@ _FORWARD, _BACKWARD = 2, 5
 def _matmul(a: _Shape, b: _Shape, *_: object, **__: object) -> int:
     batches: int = math.prod(torch.broadcast_shapes(a[:-2], b[:-2]))
     return 2 * batches * a[-2] * a[-1] * b[-1]
+
+
+def _all_gather_matmul(a: _Shape, b: _Shape, *_: object, out_shape: _Shape, **__: object) -> int:
+    return 2 * out_shape[0] * a[1] * b[1]
 
 
 def _grouped_matmul(a: _Shape, b: _Shape, *_: object, **__: object) -> int:
@@ -108,7 +114,15 @@ def _lengths(cu_seqlens: Any, longest: int | None) -> list[int]:
 
 _SHAPES, _TENSORS = False, True
 _FORMULAS: tuple[tuple[Any, bool, tuple[Any, ...]], ...] = (
-    (_matmul, _SHAPES, (_OPERATORS.matmul, _OPERATORS.scaled_matmul)),
+    (
+        _matmul,
+        _SHAPES,
+        (
+            *(_OPERATORS.matmul, _OPERATORS.scaled_matmul),
+            *(_OPERATORS.matmul_reduce_scatter, _OPERATORS.matmul_all_reduce),
+        ),
+    ),
+    (_all_gather_matmul, _SHAPES, (_OPERATORS.all_gather_matmul,)),
     (_grouped_matmul, _SHAPES, (_OPERATORS.grouped_matmul,)),
     (_k_grouped_matmul, _SHAPES, (_OPERATORS.k_grouped_matmul,)),
     (_conv2d, _SHAPES, (_OPERATORS.conv2d,)),

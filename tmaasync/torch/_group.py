@@ -6,6 +6,7 @@ talk to each other on the host in the first call of a kind alone, through the gr
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -127,6 +128,7 @@ class Group:
             try:
                 self._store.wait([key], timedelta(seconds=budget))
             except RuntimeError as error:  # torch's DistStoreError, or one of an older release
+                self._give_up(number, facts, rank)
                 raise BackendError(
                     f"{facts.call}: rank {rank} did not make this call for the first time within "
                     f"{budget:g} s. All ranks of a group make the same calls in the same order. If "
@@ -135,6 +137,13 @@ class Group:
         found = [pickle.loads(self._store.get(key)) for key in keys]
         check(found)
         return found
+
+    def _give_up(self, number: int, facts: Facts, missing: int) -> None:
+        """Let a rank that comes later end too, instead of waiting for this one."""
+        rule = f"rank {missing} made it later than TMAASYNC_BUDGET_SECONDS"
+        late = Violation(facts.call, "given up", rule, "Start all ranks again")
+        with contextlib.suppress(RuntimeError):  # the rank that has died may have had the store
+            self._store.set(f"{number}/{self.rank}", pickle.dumps(Facts(facts.call, None, (late,))))
 
     def refuse(self, call: str, violations: tuple[Violation, ...]) -> None:
         """Raise what this rank's arguments break, if anything, also on ranks that wait for it."""

@@ -1,8 +1,8 @@
 """The operations of a process group on tensors in host memory, for tests without a GPU.
 
-The emulator runs all ranks of a world in one process. So every process gathers the tensors of all
-ranks through torch (gloo), runs the kernels of all ranks on emulated devices, and keeps its own
-result. Unlike on GPUs each call waits for all ranks.
+The emulator runs all ranks of a world in one process. So every process gets the tensors of all
+ranks through the group's store, runs the kernels of all ranks on emulated devices, and keeps its
+own result. Unlike on GPUs each call waits for all ranks.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from tmaasync import emulate, enable_peer_access
 from tmaasync._elements import element
 from tmaasync.emulate.launch.world import EmulatedDevice
-from tmaasync.errors import ArgumentError, Violation
-from tmaasync.torch._group import Facts, Group, check, resolved
+from tmaasync.errors import Violation
+from tmaasync.torch._group import Facts, Group
 
 _SECTOR_BYTES = 16  # TMA moves multiples
 
@@ -43,11 +42,7 @@ def run(
         operation: Takes lists of arrays, one per rank.
         out_shapes: The results' shapes, where the operation has ``out``.
     """
-    mine = Facts(call, [one.detach().clone() for one in tensors], violations)
-    ranks: list[Facts] = [mine] * group.count
-    dist.all_gather_object(ranks, mine, group=resolved(group.name))
-    ArgumentError.raise_for(violations)
-    check(ranks)
+    ranks = group.exchange(Facts(call, [one.detach().clone() for one in tensors], violations))
     options: dict[str, Any] = {}
     with emulate.devices(group.count) as world:
         enable_peer_access(range(group.count))
@@ -69,7 +64,9 @@ def _placed(device: EmulatedDevice, matrix: Any) -> Any:
     """Return a copy in the memory of a device, laid out as the matrix is."""
     if matrix.shape[0] > 1 and matrix.stride(0) == 1:
         return _placed(device, matrix.mT).T
-    values = matrix.contiguous()
+    values = matrix.clone(
+        memory_format=torch.contiguous_format
+    )  # an empty one may have strides of 0
     rows, columns = values.shape
     whole = _new(device, rows, columns, element(values.dtype).dtype)
     whole[...] = values.view(torch.uint8).numpy().view(whole.dtype)

@@ -41,7 +41,7 @@ def all_gather_matmul(
     that are new compares the calls of all ranks, allocates, and waits for them; later calls do
     nothing of it, and CUDA graphs can capture them. All ranks make the same calls in the same
     order, in the backward too, so their tensors require grad alike. On tensors in host memory every
-    process gathers the tensors of all ranks (gloo), and the emulator runs all ranks' kernels in it.
+    process gets the tensors of all ranks from the store, and the emulator runs all kernels in it.
 
     Args:
         a: [M_r, K], bfloat16 or float16.
