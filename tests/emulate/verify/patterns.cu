@@ -77,3 +77,21 @@ extern "C" __global__ void tickets(int* next, int wanted) {
     if (found != wanted) ready.arrive();
     ready.wait(0);
 }
+
+// Two warps take all tickets; in one order of their takers, as bits, an arrival is missing.
+extern "C" __global__ void rounds(int* next, int wanted) {
+    __shared__ SharedMemBarrier ready;
+    __shared__ int takers[4];
+    const int warp = threadIdx.x / 32;
+    if (threadIdx.x == 0) ready.init(2);
+    if (threadIdx.x % 32 == 0) {
+        for (int ticket; (ticket = atomicAdd(next, 1)) < 4;) takers[ticket] = warp;
+    }
+    fence_barrier_init();
+    __syncthreads();
+    if (threadIdx.x) return;
+    const int found = takers[0] << 3 | takers[1] << 2 | takers[2] << 1 | takers[3];
+    ready.arrive();
+    if (found != wanted) ready.arrive();
+    ready.wait(0);
+}

@@ -74,6 +74,16 @@ def test_every_order_of_tickets_is_tried() -> None:
     assert sound.runs >= len(orders)
 
 
+def test_a_thread_that_takes_tickets_in_a_loop_is_tried_at_each() -> None:
+    kernel = patterns("rounds")
+    found = [
+        emulate.verify(kernel, 1, 64, (np.zeros(1, np.int32), takers)).status
+        for takers in range(16)
+    ]
+    assert set(found) == {"violated"}
+    assert emulate.verify(kernel, 1, 64, (np.zeros(1, np.int32), -1)).status == "clean"
+
+
 def test_locks_in_opposite_order_deadlock() -> None:
     kernel = patterns("locks")
     counter = np.zeros(1, np.int32)

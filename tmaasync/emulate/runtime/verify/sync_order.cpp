@@ -311,7 +311,7 @@ uint64_t SyncOrder::reduction_of(const Fiber& fiber, SyncAccess access) const {
     return found == end ? kNoReduction : found->operation;
 }
 
-// A read that its thread repeats at once, as a poll does, is one operation: the last one.
+// A poll that its thread repeats at once is one operation: the last one.
 void SyncOrder::access(Fiber& fiber, uintptr_t address, SyncAccess access) {
     const uint64_t thread = thread_of(fiber);
     const Cluster& cluster = *fiber.cluster;
@@ -320,8 +320,8 @@ void SyncOrder::access(Fiber& fiber, uintptr_t address, SyncAccess access) {
     const uint64_t window = is_shared ? cluster.index + 1 : 0;
     Place& place = places_[{window, address}];
     LastAccess& last = last_accesses_[thread];
-    const bool repeats = access != SyncAccess::kWrite && last.address == address &&
-                         last.site == fiber.site && last.number == counts_[thread];
+    const bool repeats = last.is_poll && last.address == address && last.site == fiber.site &&
+                         last.number == counts_[thread];
     if (repeats) {
         --counts_[thread];
         --given_.operations;
@@ -329,7 +329,7 @@ void SyncOrder::access(Fiber& fiber, uintptr_t address, SyncAccess access) {
     }
     hold(fiber);
     const Synced now = count(fiber);
-    last = {address, fiber.site, now.event.number, 0};
+    last = {address, fiber.site, now.event.number, 0, access == SyncAccess::kRead};
     const uint64_t operation = reduction_of(fiber, access);
     const bool reduces = operation != kNoReduction;
     const bool reads =

@@ -74,6 +74,8 @@ public:
     // --- accesses at which threads synchronise ---
 
     void access(Fiber& fiber, uintptr_t address, SyncAccess access);
+    // Called when the thread's last atomic operation has changed nothing.
+    void note_unchanged(const Fiber& fiber) { last_accesses_[thread_of(fiber)].is_poll = true; }
     void note_answer() { ++given_.answers; }
 
     // --- copies ---
@@ -103,6 +105,7 @@ private:
         uintptr_t site = 0;
         uint64_t number = 0;
         uint64_t signature = 0;  // its part of the run's
+        bool is_poll = false;    // it changed nothing
     };
 
     uint64_t thread_of(const Fiber& fiber) const;
