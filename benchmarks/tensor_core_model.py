@@ -210,19 +210,38 @@ def _add(xp: Any, at: _Operands, accumulator: Numbers, out: Element, model: Mode
     return _Sum(total, unit, is_nan | (positive & negative), positive, negative)
 
 
+def _as_f16(xp: Any, bits: Array, element: Element) -> Array:
+    """Bits of FP8 as bits of f16, which has E4M3's subnormal numbers as normal ones."""
+    codes = np.arange(1 << 8)
+    with np.errstate(over="ignore"):  # to infinity
+        magnitude = abs(values(np, codes, element)).astype(np.float16).view(np.uint16)
+    magnitude = np.where(decode(np, codes, element).is_nan, 0x7FFF, magnitude)
+    return xp.asarray(magnitude | (codes >> 7) << 15)[bits]
+
+
+def _on_host(array: Array) -> Array:
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
+def _sum_of_two(xp: Any, c: Array, sums: Array, out: Element) -> Array:
+    """c + sums rounded to nearest, by NumPy: CuPy takes subnormal float32 for zeros."""
+    integer, real, nan = (
+        (np.uint16, np.float16, 0x7FFF) if out is F16 else (np.uint32, np.float32, 0x7FFFFFFF)
+    )
+    addends = [_on_host(part.astype(integer)).view(real) for part in (c, sums)]
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = addends[0] + addends[1]
+    return xp.asarray(np.where(np.isnan(total), nan, total.view(integer).astype(np.int64)))
+
+
 def _added_in_halves(xp: Any, a: Array, b: Array, c: Array, types: Types) -> Array:
     """First come the even pairs along K, then the odd ones."""
     ks = np.arange(a.shape[2])
+    a, b = _as_f16(xp, a, types[0]), _as_f16(xp, b, types[1])
     sums = xp.zeros_like(c)
     for part in (ks % 4 < 2, ks % 4 >= 2):
-        sums = multiply(xp, a[:, :, part], b[:, :, part], sums, types, Model())
-    kinds = (
-        (xp.uint16, xp.float16, 0x7FFF) if types[2] is F16 else (xp.uint32, xp.float32, 0x7FFFFFFF)
-    )
-    integer, real, nan = kinds
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = c.astype(integer).view(real) + sums.astype(integer).view(real)
-    return xp.where(xp.isnan(total), nan, total.view(integer).astype(xp.int64))
+        sums = multiply(xp, a[:, :, part], b[:, :, part], sums, (F16, F16, types[2]), Model())
+    return _sum_of_two(xp, c, sums, types[2])
 
 
 def multiply(xp: Any, a: Array, b: Array, c: Array, types: Types, model: Model) -> Array:

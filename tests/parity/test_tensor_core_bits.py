@@ -21,6 +21,22 @@ def test_an_instruction(backend: Any, form: Form) -> None:
     assert mismatches(np, form, operands, run(backend.module, form, *operands)) == {}
 
 
+def test_subnormal_e4m3_keeps_as_many_bits_as_f16(backend: Any) -> None:
+    """With the exponent of its code the greatest term would be aligned 2^3 higher."""
+    (form,) = (form for form in FORMS if str(form) == "mma.sync k16 f32 e5m2 e4m3")
+    a, b = (
+        np.zeros((1, 16, 16), ml_dtypes.float8_e5m2),
+        np.zeros((1, 8, 16), ml_dtypes.float8_e4m3fn),
+    )
+    a[:, :, [0, 1, 4]] = 2.0**15, 2.0**-12, 2.0**-12
+    b[:, :, [0, 1, 4]] = 2.0**-9, 2.0**-6, 2.0**-6
+    exact = a.astype(np.float64) @ b.astype(np.float64).transpose(0, 2, 1)
+
+    got = run(backend.module, form, a.view(np.uint8), b.view(np.uint8), np.zeros((1, 16, 8)))
+
+    assert np.array_equal(got.view(np.float32), exact)
+
+
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
 def test_a_gemm(backend: Any, kind: Any) -> None:
     a, b = (

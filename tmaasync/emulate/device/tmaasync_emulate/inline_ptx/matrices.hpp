@@ -247,6 +247,14 @@ TMAASYNC_EMULATE_INLINE void multiply_dense(
     multiply_kind<kKindOf<kA>, 0>(kInstruction, d, left, right, c);
 }
 
+// The two elements of FP8 in the lower half of a register as f16, which has E4M3's subnormal
+// numbers as normal ones.
+template <MmaType kType>
+std::uint32_t as_halves(std::uint32_t both) {
+    using Narrow = std::conditional_t<kType == MmaType::kE4M3, E4M3Bits, E5M2Bits>;
+    return std::bit_cast<std::uint32_t>(unpacked_halves<Narrow, false>(both));
+}
+
 // Hopper has no mma.sync of FP8: ptxas 13.0 writes two of fp16, the second for the upper halves of
 // the registers, and adds C to their sum.
 template <MmaType kA, MmaType kB, MmaSum kSum, int kSums, int kWords>
@@ -255,11 +263,11 @@ TMAASYNC_EMULATE_INLINE void multiply_float8(
     const std::uint32_t (&a)[2 * kWords],
     const std::uint32_t (&b)[kWords]
 ) {
-    for (const std::uint32_t mask : {0x0000ffffu, 0xffff0000u}) {
+    for (const int shift : {0, 16}) {
         std::uint32_t left[2 * kWords], right[kWords];
-        for (int i = 0; i < 2 * kWords; ++i) left[i] = a[i] & mask;
-        for (int i = 0; i < kWords; ++i) right[i] = b[i] & mask;
-        multiply_dense<kA, kB, kSum>(sums, left, right, sums);
+        for (int i = 0; i < 2 * kWords; ++i) left[i] = as_halves<kA>(a[i] >> shift);
+        for (int i = 0; i < kWords; ++i) right[i] = as_halves<kB>(b[i] >> shift);
+        multiply_dense<MmaType::kF16, MmaType::kF16, kSum>(sums, left, right, sums);
     }
 }
 
