@@ -133,25 +133,13 @@ private:
             if (lane_index() == 0) turns.pass(turn);
         }
         send_part([&](DqPart& part) {
-            put_rows(dv, staged(part), of, row);
+            put_rows<ADDS_KEYS>(dv, staged(part), of, row);
             commit_group();
         });
         send_part([&](DqPart& part) {
-            put_rows(dk, staged(part), of, row);
+            put_rows<ADDS_KEYS>(dk, staged(part), of, row);
             commit_group();
         });
-    }
-
-    // Store rows of dK or dV, or add them to the array.
-    __device__ __forceinline__ static void put_rows(
-        const KTile& tile, const typename KTile::Shared& shared, const HeadRows& of, i32 row
-    ) {
-        if constexpr (ADDS_KEYS) {
-            static_assert(!IS_PACKED, "added to padded arrays alone");
-            tile.template async_reduce<ReduceOp::kAdd>(shared, {0, of.head, row, of.entry});
-        } else {
-            store_rows(tile, shared, of, row);
-        }
     }
 
     __device__ __forceinline__ Turn request(const KeyTile& tile, const Visit& visit) const {

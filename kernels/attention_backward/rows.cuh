@@ -40,4 +40,17 @@ __device__ __forceinline__ void store_rows(
     }
 }
 
+// Store the rows of a tile, or add them to a padded array.
+template <bool kAdds, typename Tile>
+__device__ __forceinline__ void put_rows(
+    const Tile& tile, const typename Tile::Shared& shared, const HeadRows& of, i32 row
+) {
+    static_assert(!(kAdds && IS_PACKED), "added to padded arrays alone");
+    if constexpr (kAdds) {
+        tile.template async_reduce<ReduceOp::kAdd>(shared, {0, of.head, row, of.entry});
+    } else {
+        store_rows(tile, shared, of, row);
+    }
+}
+
 }  // namespace tmaasync::kernels::attention_backward
