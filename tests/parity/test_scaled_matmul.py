@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from parity.backends import Emulate
 from parity.tensor_core_sums import accumulated
+from parity.tile_configs import fitted
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
 from tmaasync.ops._gemm.config import ScaledTileConfig
@@ -126,6 +127,7 @@ def multiply(
     backend: Any, problem: Problem, config: ScaledTileConfig, b_scales_transposed: bool
 ) -> tuple[Any, Any]:
     """Return the result of a given tile config, and the memory after its rows."""
+    config = fitted(config)
     (m, k), n = problem.a.shape, problem.b.shape[0]
     *operands, whole = reached(backend, problem, b_scales_transposed=b_scales_transposed)
     columns = padded(n, 4)

@@ -176,6 +176,7 @@ def test_keys_are_split(backend: Any, page_size: int) -> None:
     ],
 )
 @pytest.mark.parametrize("page_size", [0, 64])
+@pytest.mark.chips("sm_90a", "sm_100a")  # whose tile configs hold as many columns
 def test_tile_configs(
     backend: Any, consumers: int, block_n: int, head_dim: int, page_size: int
 ) -> None:
@@ -223,6 +224,7 @@ def test_random_problems_with_the_config_of_the_cost_model(backend: Any, number:
 @pytest.mark.on_the_cpu(3)
 @pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=str)
 @pytest.mark.parametrize("page_size", [0, 16])
+@pytest.mark.chips("sm_90a", "sm_100a")  # whose tile configs hold as many columns
 def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask, page_size: int) -> None:
     """At most 8 rows of a tile are queries: the softmax leaves out the other row of a thread."""
     problem = replace(PLAIN, queries=(1, 1, 0), keys=(4000, 1100, 5), heads=8, kv_heads=1)
@@ -236,6 +238,7 @@ def test_decode_of_long_keys_has_several_ctas(backend: Any, mask: Mask, page_siz
 @pytest.mark.on_the_cpu(1, 5)
 @pytest.mark.parametrize(("queries", "heads", "few"), [(8, 1, True), (9, 1, False), (2, 4, True)])
 @pytest.mark.parametrize("softcap", [None, 3.0])
+@pytest.mark.chips("sm_90a", "sm_100a")  # whose tile configs hold as many columns
 def test_few_rows_of_short_keys(
     backend: Any, queries: int, heads: int, few: bool, softcap: float | None
 ) -> None:
