@@ -82,9 +82,9 @@ struct Cluster {
     std::vector<Fiber> fibers;
     std::vector<Cta> ctas;
     std::unique_ptr<MmaBuffers> mma_buffers;
-    std::unique_ptr<Detector> detector;  // null unless the launch is searched for races
-    std::unique_ptr<TensorRaces> tensor_races;           // null without a detector
-    std::unique_ptr<Recorder> recorder;                  // null without a trace
+    std::unique_ptr<Detector> detector;         // null unless the launch is searched for races
+    std::unique_ptr<TensorRaces> tensor_races;  // null without a detector
+    std::unique_ptr<Recorder> recorder;         // null without a trace
     uint64_t index = 0;     // number in the grid, or in all grids that run together
     uint32_t first_sm = 0;  // of CTA 0, where launch.sm_columns counts them
     uint32_t live = 0;      // threads that have not ended
