@@ -141,8 +141,8 @@ def float8_attention() -> None:
     ops.attention(drawn(1, 1, 2, 64, dtype=float8), keys, keys)
 
 
-def backward() -> None:
-    q, k = drawn(1, 150, 4, 64), drawn(1, 150, 2, 64)
+def backward(length: int = 150, kv_heads: int = 2) -> None:
+    q, k = drawn(1, length, 2 * kv_heads, 64), drawn(1, length, kv_heads, 64)
     out, lse = ops.attention(q, k, k, causal=True, return_lse=True)
     ops.attention_backward(drawn(*q.shape), q, k, k, out, lse, causal=True)
 

@@ -1,70 +1,111 @@
 """Explore all interleavings of every shipped, example and cookbook kernel at small sizes.
 
-    python tools/verify_shipped.py [--cases matmul 05_multicast] [--max-runs 200] [--json FILE]
+    python tools/verify_shipped.py [--cases matmul 05_multicast] [--max-runs 2000] [--record]
 
-`search_false_alarms.py` lists the cases. Prints a row for each launch; exits with 1 if one
-is violated.
+`search_false_alarms.py` lists the cases; a few with a dynamic scheduler are smaller here. Prints a
+row for each launch; exits with 1 if one is violated. ``--record`` writes the results file.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import io
-import json
+import os
+import platform
 import sys
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from search_false_alarms import cases
+import numpy as np
+from search_false_alarms import backward, cases, clc, drawn, launched
 
+from tmaasync import ops
 from tmaasync.emulate.launch.verdict import Verdict
 from tmaasync.emulate.launch.verify import verifying
-from tmaasync.errors import TMAError
+
+Case = tuple[str, Callable[[], Any]]
+
+
+def small() -> Iterator[Case]:
+    """Yield calls whose dynamic schedulers hand out few tiles."""
+    packed, ends = drawn(70, 1, 64), np.array([0, 40, 70], np.int32)
+    yield "varlen_attention", lambda: ops.varlen_attention(packed, packed, packed, ends)
+    yield "attention_backward", lambda: backward(64, 1)
+
+    def backward_of_packed() -> None:
+        out, lse = ops.varlen_attention(packed, packed, packed, ends, return_lse=True)
+        ops.varlen_attention_backward(packed, packed, packed, packed, out, lse, ends)
+
+    yield "varlen_attention_backward", backward_of_packed
+    yield "tcgen05 GEMM by cluster launch", lambda: launched.multiply(launched.TEXT, 1, 200, 64, 64)
+    source = clc.source_of(clc.ONE)
+    yield "cluster launch control", lambda: clc.visit(source, (4, 1, 1), 1)
+    several = clc.source_of(clc.SEVERAL)
+    yield "cluster launch control of pairs", lambda: clc.visit(several, (6, 1, 1), 2)
+
+
+def few_and_all() -> Iterator[Case]:
+    """Yield the smaller calls first, then the other cases."""
+    known = dict(small())
+    yield from known.items()
+    yield from ((name, case) for name, case in cases() if name not in known)
 
 
 def main() -> int:
     """Verify the cases; 1 if a launch is violated."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", nargs="*", default=[], help="parts of names; all by default")
-    parser.add_argument("--max-runs", type=int, default=200, help="of each launch")
-    parser.add_argument("--max-seconds", type=float, default=30, help="of each launch")
-    parser.add_argument("--json", type=Path, help="file for the verdicts, a line each")
+    parser.add_argument("--max-runs", type=int, default=2000, help="of each launch")
+    parser.add_argument("--max-seconds", type=float, default=60, help="of each launch")
+    parser.add_argument("--record", action="store_true", help="write the results file")
     options = parser.parse_args()
-    lines, violated = [], False
-    for name, case in cases():
-        if options.cases and not any(part in name for part in options.cases):
-            continue
-        with verifying(max_runs=options.max_runs, max_seconds=options.max_seconds) as verification:
-            ended = _ended(case)
-        verdict = Verdict(tuple(verification.verdicts))
-        for one in verdict.launches:
-            reasons = "; ".join((*one.not_checked, *map(str, filter(None, [one.error]))))
-            print(
-                f"{name}: {one.kernel}: {one.status}, {one.runs} runs, {one.operations:,} "
-                f"operations, {one.unordered} unordered, {one.seconds:.2f} s {reasons}",
-                flush=True,
-            )
-            lines.append({"case": name, **one.as_dict()})
-        if ended:
-            print(f"{name}: {ended}", flush=True)
-        violated |= verdict.status == "violated"
-    if options.json:
-        options.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows: list[dict[str, Any]] = []
+    for name, case in few_and_all():
+        if not options.cases or any(part in name for part in options.cases):
+            rows += _verified(name, case, options.max_runs, options.max_seconds)
+    if options.record:
+        _record(rows)
     counts = {
-        status: sum(one["status"] == status for one in lines)
+        status: sum(row["status"] == status for row in rows)
         for status in ("clean", "incomplete", "violated")
     }
-    print(f"{len(lines)} launches: {counts}")
-    return int(violated)
+    print(f"{len(rows)} launches: {counts}")
+    return int(counts["violated"] > 0)
 
 
-def _ended(case) -> str:
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            case()
-    except TMAError as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+def _verified(
+    name: str, case: Callable[[], Any], max_runs: int, max_seconds: float
+) -> Iterator[dict[str, Any]]:
+    with verifying(max_runs=max_runs, max_seconds=max_seconds) as verification:
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                case()
+        except Exception as error:  # a case of several devices, or of torch's processes
+            print(f"{name}: {type(error).__name__}: {error}", flush=True)
+    for number, one in enumerate(Verdict(tuple(verification.verdicts)).launches):
+        row = one.as_dict()
+        reasons = "; ".join((*one.not_checked, row["error"] or ""))
+        print(
+            f"{name}: {one.kernel}: {one.status}, {one.runs} runs, {one.operations:,} operations, "
+            f"{one.unordered} unordered, {one.seconds:.2f} s {reasons}",
+            flush=True,
+        )
+        yield {"case": f"{name}: {number} {one.kernel}", **row}
+
+
+def _record(rows: list[dict[str, Any]]) -> None:
+    from result_files import RESULTS, Section, write_section  # noqa: PLC0415 - of benchmarks/
+
+    measured = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg()[0],
+    }
+    print(write_section(RESULTS / "cpu" / "verified.jsonl", Section(measured, rows)))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel
-from tmaasync.emulate import scheduled
+from tmaasync.emulate import scheduled, verify
 
 pytestmark = pytest.mark.slow
 
@@ -98,6 +98,18 @@ def test_every_tile_is_visited_once(cluster: int) -> None:
     # Launched clusters, by blocks: some runs cancel many and some few.
     assert min(splits) <= 32
     assert max(splits) - min(splits) >= 2 * cluster
+
+
+def test_verify_refuses_every_request() -> None:
+    sound = verify(visit, source_of(ONE), (3, 1, 1), 1)
+    assert sound.status == "clean"
+    _, by, _ = visit(source_of(ONE), (3, 1, 1), 1)
+    busiest = np.bincount(by.ravel()).argmax()
+    fails = f"!next.exists && tile.x == {busiest} && blockIdx.x == {busiest}"
+    expects = f"if ({fails}) while (*(volatile int*)visits < 9) {{}}"
+    hopeful = verify(visit, source_of(ONE, END=f"__syncthreads(); {expects}"), (3, 1, 1), 1)
+    assert isinstance(hopeful.error, EmulatedDeadlock)
+    assert "for a cluster fails" in hopeful.launches[0].order[-1]
 
 
 @pytest.mark.parametrize("arch", BLACKWELL)

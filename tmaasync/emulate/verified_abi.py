@@ -22,6 +22,7 @@ class Unordered(enum.IntEnum):
     MISSED_PHASE = 2
     EXPECTATION = 3
     ACCESS = 4
+    REFUSAL = 5
 
 
 MOST_PAIRS = 4096
@@ -75,6 +76,8 @@ class Interleaving(ctypes.Structure):
     _fields_ = (
         ("holds", ctypes.c_uint64),
         ("hold", ctypes.POINTER(Hold)),
+        ("refusals", ctypes.c_uint64),
+        ("refusal", ctypes.POINTER(SyncEvent)),
         ("reductions", ctypes.c_uint64),
         ("reduction", ctypes.POINTER(UnusedAtomic)),
         ("pair", ctypes.POINTER(UnorderedPair)),
@@ -83,5 +86,4 @@ class Interleaving(ctypes.Structure):
         ("phases", ctypes.c_uint64),
         ("signature", ctypes.c_uint64),
         ("given_up", ctypes.c_uint64),
-        ("answers", ctypes.c_uint64),
     )

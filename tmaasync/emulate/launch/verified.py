@@ -33,14 +33,14 @@ class _Run(NamedTuple):
     operations: int
     phases: int
     signature: int
-    answers: int
     notes: RunNotes
 
 
 class _Order(NamedTuple):
-    """The holds of a run that is to come, and the pairs that they reverse."""
+    """A run that is to come: its holds, refused requests, and the pairs that they reverse."""
 
     holds: tuple[tuple[Event, Event], ...] = ()
+    refused: tuple[Event, ...] = ()
     reversed: tuple[Pair, ...] = ()
 
 
@@ -135,8 +135,7 @@ class _Search:
         self._reductions: dict[int, int] = {}  # a number for the operation, by address
         self._max_runs, self._until = max_runs, time.perf_counter() + max_seconds
         self._waiting: deque[_Order] = deque()
-        self._tried: set[tuple[tuple[Event, Event], ...]] = set()
-        self._answers = 0
+        self._tried: set[tuple[object, object]] = set()
         self._broken = 0
         self.runs = 0
         self.first: _Run | None = None
@@ -188,52 +187,61 @@ class _Search:
             found.append(f"{len(self._waiting)} of {total:,} known orders (max_runs, max_seconds)")
         if self.first and len(self.first.pairs) >= abi.MOST_PAIRS:
             found.append(f"unordered pairs beyond the first {abi.MOST_PAIRS:,}")
-        if self._answers:
-            found.append("refusals by clusterlaunchcontrol.try_cancel before all clusters started")
         return (*found, *RunNotes(self._broken, is_unsearched=False).not_checked())
 
     def _try(self, order: _Order) -> _Run | None:
         self.runs += 1
         try:
-            found = _run_in(self._run, order.holds, self._reductions)
+            found = _run_in(self._run, order, self._reductions)
         except FOUND as error:
             self.error, self.reversed = error, order.reversed
             return None
-        self._answers += found.answers
         self._broken |= found.notes.broken
         return found
 
     def _add_reversals(self, order: _Order, found: _Run) -> None:
         """Ask for the runs that reverse one pair, and keep the order of the pairs before it."""
-        kept = [
-            (pair.second, pair.first) if pair.second.kind != abi.SyncKind.PHASE else None
-            for pair in found.pairs
-        ]
+        kept = [(pair.second, pair.first) if _can_wait(pair) else None for pair in found.pairs]
         for number, pair in enumerate(found.pairs):
-            # Later events at the same place stay later.
-            later = [
-                hold
-                for other, hold in zip(found.pairs[number + 1 :], kept[number + 1 :], strict=True)
-                if other.place == pair.place
-            ]
-            if pair.previous.number:
-                later.append((pair.second, pair.previous))
-            others = filter(None, (*kept[:number], *later))
-            holds = ((pair.first, pair.second), *others)
-            if holds not in self._tried:
-                self._tried.add(holds)
-                self._waiting.append(_Order(holds, (*order.reversed, pair)))
+            holds, refused = (*filter(None, kept[:number]),), order.refused
+            if pair.kind == abi.Unordered.REFUSAL:
+                refused = (*refused, pair.first)
+            else:
+                # Later events at the same place stay later, and earlier ones earlier.
+                later = [
+                    hold
+                    for other, hold in zip(
+                        found.pairs[number + 1 :], kept[number + 1 :], strict=True
+                    )
+                    if other.place == pair.place and hold is not None
+                ]
+                if pair.previous.number:
+                    later.append((pair.second, pair.previous))
+                holds = ((pair.first, pair.second), *holds, *later)
+            if (holds, refused) not in self._tried:
+                self._tried.add((holds, refused))
+                self._waiting.append(_Order(holds, refused, (*order.reversed, pair)))
 
 
-def _run_in(run: Runs, holds: Sequence[tuple[Event, Event]], reductions: Mapping[int, int]) -> _Run:
-    given = (abi.Hold * len(holds))(
-        *(abi.Hold(abi.SyncEvent(*one), abi.SyncEvent(*until)) for one, until in holds)
+def _can_wait(pair: Pair) -> bool:
+    return pair.second.kind != abi.SyncKind.PHASE and pair.kind != abi.Unordered.REFUSAL
+
+
+def _run_in(run: Runs, order: _Order, reductions: Mapping[int, int]) -> _Run:
+    holds = (abi.Hold * len(order.holds))(
+        *(abi.Hold(abi.SyncEvent(*one), abi.SyncEvent(*until)) for one, until in order.holds)
     )
+    refused = (abi.SyncEvent * len(order.refused))(*(abi.SyncEvent(*one) for one in order.refused))
     known = (abi.UnusedAtomic * len(reductions))(
         *(abi.UnusedAtomic(*one) for one in reductions.items())
     )
     interleaving = abi.Interleaving(
-        holds=len(holds), hold=given, reductions=len(known), reduction=known
+        holds=len(holds),
+        hold=holds,
+        refusals=len(refused),
+        refusal=refused,
+        reductions=len(known),
+        reduction=known,
     )
     try:
         notes = run(interleaving)
@@ -258,6 +266,5 @@ def _run_in(run: Runs, holds: Sequence[tuple[Event, Event]], reductions: Mapping
         interleaving.operations,
         interleaving.phases,
         interleaving.signature,
-        interleaving.answers,
         notes,
     )

@@ -53,6 +53,8 @@ class OrderWords:
 
     def pair(self, pair: Pair) -> str:
         """Say that the second event of a pair goes before the first."""
+        if pair.kind == Unordered.REFUSAL:
+            return f"the request of {self._event(pair.first)} for a cluster fails"
         place = "" if pair.kind == Unordered.ACCESS else f"at {self._barrier(pair.barrier)}, "
         return f"{place}{self._event(pair.second)} goes before {self._event(pair.first)}"
 

@@ -127,6 +127,7 @@ enum class Unordered : uint32_t {
     kMissedPhase,  // the first, a wait, misses its phase
     kExpectation,  // the first expects bytes of the next phase
     kAccess,       // an atomic operation or a volatile access finds another value
+    kRefusal,      // a request for a cluster, which is both events, fails
 };
 
 struct UnorderedPair {
@@ -155,6 +156,8 @@ struct UnusedAtomic {
 struct Interleaving {
     uint64_t holds;
     const Hold* hold;
+    uint64_t refusals;  // requests for a cluster that fail
+    const SyncEvent* refusal;
     uint64_t reductions;
     const UnusedAtomic* reduction;
     UnorderedPair* pair;
@@ -163,7 +166,6 @@ struct Interleaving {
     uint64_t phases;
     uint64_t signature;  // equal for runs that differ only in the order of independent events
     uint64_t given_up;   // holds whose event had to go first
-    uint64_t answers;    // of try_cancel
 };
 
 struct LaunchNumbers {

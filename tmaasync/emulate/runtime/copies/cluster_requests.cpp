@@ -14,8 +14,6 @@ namespace tmaasync_emulate {
 static constexpr uint32_t kHasCluster = 1;
 // The words of a failure that no one may read.
 static constexpr uint32_t kUndefined = 0xa5a5a5a5;
-// Stands for the clusters that have not started, where threads take them.
-static constexpr uintptr_t kUnstarted = 0;
 
 // PTX ISA: another request after a failure that was observed is undefined.
 static void check_no_failure_is_known(Fiber& fiber) {
@@ -33,13 +31,12 @@ static void check_no_failure_is_known(Fiber& fiber) {
 static std::array<uint32_t, 4> answered(Fiber& fiber) {
     Launch& launch = fiber.cluster->launch;
     uint64_t index = 0;
-    if (launch.order) {
-        launch.order->note_answer();
-        launch.order->access(fiber, kUnstarted, SyncAccess::kReadAndWrite);
-    }
-    if (fiber.cluster->choices.refuses_cluster() || !launch.unstarted->cancel(index)) {
+    const bool is_refused =
+        launch.order ? launch.order->refuses(fiber) : fiber.cluster->choices.refuses_cluster();
+    if (is_refused || !launch.unstarted->cancel(index)) {
         return {kUndefined, kUndefined, 0, 0};
     }
+    if (launch.order) launch.order->note_grant(fiber);
     const uint3 first = launch.block_of(index, 0);
     return {first.x, first.y | first.z << 16, kHasCluster, 0};
 }

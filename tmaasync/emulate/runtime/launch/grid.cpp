@@ -77,7 +77,10 @@ std::size_t Grid::pick(Residents& residents) {
     if (const std::size_t ready = find(residents, Halt::kNone); ready != kNone) return ready;
     const std::vector<std::size_t> paused = all(residents, Halt::kPaused);
     if (paused.empty()) return pick_polling(residents);
-    const bool has_room = residents.running.size() < window_ && !is_search_over();
+    // In a verified launch a request for a cluster finds as many as can be: refusing it stands for
+    // a cluster that has started.
+    const bool may_start = !first().launch.order && residents.running.size() < window_;
+    const bool has_room = may_start && !is_search_over();
     if (has_room && admit(residents)) {
         return find(residents, Halt::kNone);
     }

@@ -20,7 +20,7 @@ uint64_t cta_number(const Cluster& cluster, const Cta& cta) {
 SyncOrder::SyncOrder(Interleaving& given, uint64_t threads)
     : given_(given), agents_(static_cast<Agent>(threads)), known_(threads), counts_(threads) {
     for (uint64_t i = 0; i < given.holds; ++i) held_.push_back({given.hold[i]});
-    given_.operations = given_.phases = given_.signature = given_.given_up = given_.answers = 0;
+    given_.operations = given_.phases = given_.signature = given_.given_up = 0;
 }
 
 void SyncOrder::hand_over() {
@@ -368,6 +368,25 @@ void SyncOrder::access(Fiber& fiber, uintptr_t address, SyncAccess access) {
     place.operation = operation;
     place.writes.push_back(now.event);
     join(place.written, now);
+}
+
+// Threads take clusters that have not started in some order.
+bool SyncOrder::refuses(Fiber& fiber) {
+    constexpr uintptr_t kUnstarted = 0;
+    access(fiber, kUnstarted, SyncAccess::kReadAndWrite);
+    const SyncEvent request = event_of(fiber, counts_[thread_of(fiber)]);
+    const SyncEvent* const end = given_.refusal + given_.refusals;
+    const bool is_refused = std::any_of(given_.refusal, end, [&](const SyncEvent& one) {
+        return is_same(one, request);
+    });
+    sign(~uint64_t{0}, is_refused, request.owner, request.number);
+    return is_refused;
+}
+
+// Another run refuses the thread's last request.
+void SyncOrder::note_grant(Fiber& fiber) {
+    const SyncEvent request = event_of(fiber, counts_[thread_of(fiber)]);
+    add_pair({Unordered::kRefusal, kNothing, 0, 0, request, request, {}}, request.number);
 }
 
 // --- copies -------------------------------------------------------------------------------------

@@ -76,7 +76,9 @@ public:
     void access(Fiber& fiber, uintptr_t address, SyncAccess access);
     // Called when the thread's last atomic operation has changed nothing.
     void note_unchanged(const Fiber& fiber) { last_accesses_[thread_of(fiber)].is_poll = true; }
-    void note_answer() { ++given_.answers; }
+    // Counts a request for a cluster; true if this run refuses it. The chip may refuse any.
+    bool refuses(Fiber& fiber);
+    void note_grant(Fiber& fiber);
 
     // --- copies ---
 
