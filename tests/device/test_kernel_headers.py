@@ -84,8 +84,10 @@ ATTENTION = preamble(
         "KTile": map_of(128, 1, 64),
         "VTile": map_of(128, 1, 64),
         "OTile": map_of(64, 1, 64),
+        "PushTile": tile("tmaasync::float16", 1, 64, 1, 64),
     },
     {
+        "PUSH_STAGES": 4,
         "CONSUMERS": 2,
         "BLOCK_N": 128,
         "HEAD_DIM": 64,
@@ -153,6 +155,7 @@ PREAMBLES = {
     "attention_backward": ATTENTION_BACKWARD,
 }
 ON_TENSOR_MEMORY = {"gemm": TENSOR_MEMORY, "attention": ATTENTION_IN_TENSOR_MEMORY}
+CONVOLUTION = preamble({"BTile": tile("tmaasync::bfloat16", 1, 1, 64, 64)}, {"STAGES": 4})
 HEADERS = sorted(
     str(path.relative_to(kernels_dir()))
     for path in kernels_dir().rglob("*.cuh")
@@ -180,6 +183,8 @@ def compile_header(header: str, preamble: str, arch: str = "sm_90a") -> tuple[st
 def test_a_header_compiles_alone(header: str) -> None:
     if "tensor_memory" in header:
         assert compile_header(header, ON_TENSOR_MEMORY[Path(header).parent.name], "sm_100a") == ()
+    elif header == "gemm/filter_chunks.cuh":
+        assert compile_header(header, CONVOLUTION) == ()
     else:
         assert compile_header(header, PREAMBLES[str(Path(header).parent)]) == ()
 

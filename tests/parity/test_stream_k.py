@@ -157,6 +157,7 @@ def test_a_misuse_is_reported(misuse: Defect, policy: Any) -> None:
     check_report(misuse, SOURCE, policy)
 
 
+@pytest.mark.chips("sm_90a")
 @pytest.mark.parametrize("policy", ["round_robin", "adversarial"])
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_of_the_reduction_is_reported(defect: Defect, policy: Any) -> None:

@@ -13,6 +13,7 @@ from probe_tensor_core_bits import FORMS, Form, mismatches, operands_of, run
 from tmaasync import ops
 
 
+@pytest.mark.chips("sm_90a")
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_an_instruction(backend: Any, form: Form) -> None:

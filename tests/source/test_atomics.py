@@ -32,6 +32,7 @@ def test_a_statement_uses_no_result(line: str) -> None:
         "atomicAdd(p, 1); int t = atomicAdd(q, 1);",
         "atomicAdd(p, 1); atomicMax(q, 1);",
         "atomicExch(p, 1);",
+        "if (atomicCAS(p, 0, 1) == 0) atomicSub(p, 1);",
         "// atomicAdd(p, 1);",
         "t =\n atomicAdd(p, 1);",
     ],

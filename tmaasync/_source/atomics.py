@@ -6,7 +6,8 @@ import re
 
 from tmaasync._source.tokens import without_comments
 
-_CALL = re.compile(r"\b(atomic(?:Add|Sub|Min|Max|And|Or|Xor))(?:_block|_system)?\s*\(")
+_CALL = re.compile(r"\b(atomic[A-Z]\w*?)(?:_block|_system)?\s*\(")
+_COMMUTE = {f"atomic{name}" for name in ("Add", "Sub", "Min", "Max", "And", "Or", "Xor")}
 _CONDITION = re.compile(r"\b(?:if|for|while)\s*$")
 
 
@@ -20,7 +21,7 @@ def unused_atomics(text: str) -> dict[int, str]:
     found: dict[int, str] = {}
     for call in _CALL.finditer(text):
         line = text.count("\n", 0, call.start()) + 1
-        is_alone = _is_statement(text, call.start(), call.end() - 1)
+        is_alone = call[1] in _COMMUTE and _is_statement(text, call.start(), call.end() - 1)
         same = found.get(line, call[1]) == call[1]
         found[line] = call[1] if is_alone and same else ""
     return {line: function for line, function in found.items() if function}

@@ -23,6 +23,7 @@ class Unordered(enum.IntEnum):
     EXPECTATION = 3
     ACCESS = 4
     REFUSAL = 5
+    CONTEXT = 6
 
 
 MOST_PAIRS = 4096
@@ -54,7 +55,6 @@ class UnorderedPair(ctypes.Structure):
         ("word", ctypes.c_uint64),
         ("first", SyncEvent),
         ("second", SyncEvent),
-        ("previous", SyncEvent),
     )
 
 

@@ -170,3 +170,26 @@ def test_a_defect_in_a_rare_path_is_found(kind: int, wanted: int, defect: int) -
     assert verdict.status == "violated"
     assert verdict.launches[0].order
     assert isinstance(verdict.error, (tma.EmulatedDeadlock, tma.EmulatedFault, tma.EmulatedRace))
+
+
+# --- words that several accesses share ------------------------------------------------------------
+
+TRAPS = (
+    "if (!b) { int o = vx[0], n = vx[0]; if (!o && n == 2) __trap(); } else atomicAdd(x, 2);",
+    "if (b) { vx[0] = 2; if (vx[0] == 4) __trap(); } else atomicAdd(x, 2);",
+    "if (!b) atomicMax(x, 2); if (b) { int o = vx[0]; if (atomicMin(x, 0) && !o) __trap(); }",
+    "if (atomicCAS(x, 0, 1) == 0) atomicSub(x, 1); else __trap();",
+    "if (b) atomicAdd((unsigned long long*)x, 1ll << 32); else if (!atomicAdd(x + 1, 0)) __trap();",
+)
+
+
+@pytest.mark.parametrize("body", TRAPS)
+def test_a_trap_between_two_accesses_is_found(body: str) -> None:
+    source = f"""extern "C" __global__ void meet(int* x) {{
+        volatile int* vx = x;
+        const int b = blockIdx.x;
+        {body}
+    }}"""
+    words = np.zeros(1, np.int64).view(np.int32)
+    verdict = emulate.verify(tma.Kernel(source, "meet"), 2, 1, (words,))
+    assert isinstance(verdict.error, tma.EmulatedFault)

@@ -13,7 +13,7 @@ import ctypes
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -200,26 +200,23 @@ class _Search:
         return found
 
     def _add_reversals(self, order: _Order, found: _Run) -> None:
-        """Ask for the runs that reverse one pair, and keep the order of the pairs before it."""
+        """Ask for the runs that reverse one pair, and keep the order of all others."""
         kept = [(pair.second, pair.first) if _can_wait(pair) else None for pair in found.pairs]
         for number, pair in enumerate(found.pairs):
             holds, refused = (*filter(None, kept[:number]),), order.refused
+            context: list[tuple[Event, Event]] = []
             if pair.kind == abi.Unordered.REFUSAL:
                 refused = (*refused, pair.first)
             else:
-                # Later events at the same place stay later, and earlier ones earlier.
-                later = [
-                    hold
-                    for other, hold in zip(
-                        found.pairs[number + 1 :], kept[number + 1 :], strict=True
-                    )
-                    if other.place == pair.place and hold is not None
+                # All other pairs keep their order, as far as the run has them.
+                holds = ((pair.first, pair.second), *holds, *filter(None, kept[number + 1 :]))
+                context = [
+                    (pair.second, one) for one in pair.previous if one.owner != pair.second.owner
                 ]
-                if pair.previous.number:
-                    later.append((pair.second, pair.previous))
-                holds = ((pair.first, pair.second), *holds, *later)
-            if (holds, refused) not in self._tried:
-                self._tried.add((holds, refused))
+            holds = (*holds, *context)
+            tried = frozenset(holds), refused
+            if tried not in self._tried:
+                self._tried.add(tried)
                 self._waiting.append(_Order(holds, refused, (*order.reversed, pair)))
 
 
@@ -249,22 +246,27 @@ def _run_in(run: Runs, order: _Order, reductions: Mapping[int, int]) -> _Run:
         size = interleaving.pairs * ctypes.sizeof(abi.UnorderedPair)
         address = ctypes.cast(interleaving.pair, ctypes.c_void_p).value
         raw = taken(address, size)
-    pairs = (abi.UnorderedPair * interleaving.pairs).from_buffer_copy(raw)
+    rows = (abi.UnorderedPair * interleaving.pairs).from_buffer_copy(raw)
     return _Run(
-        tuple(
-            Pair(
-                abi.Unordered(one.kind),
-                one.barrier,
-                one.cta,
-                one.word,
-                Event.of(one.first),
-                Event.of(one.second),
-                Event.of(one.previous),
-            )
-            for one in pairs
-        ),
+        tuple(_pairs(rows)),
         interleaving.operations,
         interleaving.phases,
         interleaving.signature,
         notes,
     )
+
+
+def _pairs(rows: Iterable[abi.UnorderedPair]) -> Iterator[Pair]:
+    """Yield the pairs, each with the events of the rows that follow it."""
+    last: Pair | None = None
+    for row in rows:
+        first, second = Event.of(row.first), Event.of(row.second)
+        if row.kind == abi.Unordered.CONTEXT:
+            assert last is not None  # noqa: S101 - it follows its pair
+            last = last._replace(previous=(*last.previous, first))
+            continue
+        if last is not None:
+            yield last
+        last = Pair(abi.Unordered(row.kind), row.barrier, row.cta, row.word, first, second)
+    if last is not None:
+        yield last

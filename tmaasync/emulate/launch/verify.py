@@ -39,7 +39,7 @@ def verify(
         options: Keyword arguments of the call.
 
     Raises:
-        ArgumentError: A limit is not positive.
+        ArgumentError: A limit is not positive, or ``call`` cannot be called.
         TMAError: The call is refused, for example for its arguments. What a launch does wrong is
             in the verdict.
 
@@ -49,6 +49,12 @@ def verify(
     >>> verdict.status
     'clean'
     """
+    if not callable(call):
+        rule, remedy = (
+            "it must be a kernel or a function",
+            "Pass emulate.verify(kernel, grid, block, args)",
+        )
+        raise ArgumentError.broken("call", shown(call), rule, remedy)
     with verifying(max_runs=max_runs, max_seconds=max_seconds) as verification:
         try:
             call(*args, **options)
@@ -66,7 +72,9 @@ def verifying(*, max_runs: int, max_seconds: float) -> Iterator[Verification]:
     check_integers(max_runs=max_runs)
     for name, value in (("max_runs", max_runs), ("max_seconds", max_seconds)):
         if not is_number(value) or not value > 0:
-            raise ArgumentError.broken(name, shown(value), "it must be above 0", "Pass 1 or more")
+            raise ArgumentError.broken(
+                name, shown(value), "it must be above 0", "Pass a positive one"
+            )
     verification = Verification(max_runs, max_seconds)
     tolerate = current_schedule().tolerate
     token = enter_verification(verification)

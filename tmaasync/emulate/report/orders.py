@@ -36,7 +36,7 @@ class Pair(NamedTuple):
     word: int
     first: Event
     second: Event
-    previous: Event
+    previous: tuple[Event, ...] = ()
 
     @property
     def place(self) -> tuple[int, int, int]:

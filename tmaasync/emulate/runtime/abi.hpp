@@ -128,6 +128,7 @@ enum class Unordered : uint32_t {
     kExpectation,  // the first expects bytes of the next phase
     kAccess,       // an atomic operation or a volatile access finds another value
     kRefusal,      // a request for a cluster, which is both events, fails
+    kContext,      // nothing: the first comes before both events of the last pair
 };
 
 struct UnorderedPair {
@@ -137,7 +138,6 @@ struct UnorderedPair {
     uint64_t word;     // address of an access
     SyncEvent first;
     SyncEvent second;
-    SyncEvent previous;  // the word's last write before the first; number 0 if there is none
 };
 
 // An event that waits until another one has happened.

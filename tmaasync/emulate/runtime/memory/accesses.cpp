@@ -304,7 +304,7 @@ static void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     if (!writes) spin(fiber, {.polled = address, .activity = Activity::kVolatileRead});
     let_other_clusters_run(fiber, address, writes);
     if (SyncOrder* order = fiber.cluster->launch.order) {
-        order->access(fiber, address, writes ? SyncAccess::kWrite : SyncAccess::kRead);
+        order->access(fiber, address, bytes, writes ? SyncAccess::kWrite : SyncAccess::kRead);
     }
     touch_atomically(fiber, address, bytes, writes, scope);
 }

@@ -117,7 +117,7 @@ void begin_atomic(const void* address, uint32_t bytes, bool changes, OldValue ol
     if (SyncOrder* order = fiber.cluster->launch.order) {
         const bool reduces = old == OldValue::kNotReturned;
         order->access(
-            fiber, reinterpret_cast<uintptr_t>(address),
+            fiber, reinterpret_cast<uintptr_t>(address), bytes,
             reduces ? SyncAccess::kReduce : SyncAccess::kReadAndWrite
         );
     }

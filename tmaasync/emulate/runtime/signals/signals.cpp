@@ -12,7 +12,7 @@ uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
     spin(fiber, {.instruction = "ld.acquire.sys"});
     let_other_clusters_run(fiber, address, false);
     if (SyncOrder* order = fiber.cluster->launch.order) {
-        order->access(fiber, address, SyncAccess::kRead);
+        order->access(fiber, address, sizeof(*word), SyncAccess::kRead);
     }
     touch_atomically(fiber, address, sizeof(*word), false, Scope::kSystem);
     const uint32_t value = __atomic_load_n(word, __ATOMIC_SEQ_CST);
@@ -82,7 +82,7 @@ void wait_for_epoch(Fiber& fiber, const uint32_t* word, const AwaitedSignal& awa
     let_other_clusters_run(fiber, address, false);
     while (true) {
         if (SyncOrder* order = fiber.cluster->launch.order) {
-            order->access(fiber, address, SyncAccess::kRead);
+            order->access(fiber, address, sizeof(*word), SyncAccess::kRead);
         }
         reach_atomically(fiber, address, sizeof(*word), false, Scope::kSystem);
         const uint32_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);

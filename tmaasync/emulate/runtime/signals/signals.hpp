@@ -41,7 +41,7 @@ void release_word(Fiber& fiber, uint32_t* word, Change change, PostedSignal post
     if (detector) detector->fence(fiber.number, true, true);
     let_other_clusters_run(fiber, address, true);
     if (SyncOrder* order = fiber.cluster->launch.order) {
-        order->access(fiber, address, SyncAccess::kReadAndWrite);
+        order->access(fiber, address, sizeof(*word), SyncAccess::kReadAndWrite);
     }
     uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     if (detector) {

@@ -107,15 +107,16 @@ void SyncOrder::sign(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     given_.signature += hash;
 }
 
-// Lanes of a warp do the same: one pair stands for all.
-void SyncOrder::add_pair(const UnorderedPair& pair, uint64_t version) {
+// Lanes of a warp do the same at a barrier: one pair stands for all.
+void SyncOrder::add_pair(const UnorderedPair& pair, uint64_t phase) {
     const auto warp_of = [](const SyncEvent& event) {
         return event.kind == SyncKind::kPhase ? event.owner : event.owner / 32;
     };
-    const bool is_new = known_pairs_
+    const bool is_new = pair.kind >= Unordered::kAccess ||
+                        known_pairs_
                             .insert(
-                                {static_cast<uint64_t>(pair.kind), pair.cta, pair.barrier,
-                                 pair.word, version, warp_of(pair.first), warp_of(pair.second)}
+                                {static_cast<uint64_t>(pair.kind), pair.cta, pair.barrier, phase,
+                                 warp_of(pair.first), warp_of(pair.second)}
                             )
                             .second;
     if (!is_new || pairs_.size() == kMostPairs) return;
@@ -147,8 +148,7 @@ void SyncOrder::check_phase_is_known(BarrierKey key, const Phases& phases, const
     for (const SyncEvent& earlier : phases.arrived_before[0]) {
         if (is_before(earlier, arrival)) continue;
         return add_pair(
-            {Unordered::kArrival, key.offset, key.cta, 0, earlier, arrival.event, {}},
-            phases.completed
+            {Unordered::kArrival, key.offset, key.cta, 0, earlier, arrival.event}, phases.completed
         );
     }
 }
@@ -191,14 +191,13 @@ void SyncOrder::complete(BarrierKey key) {
     for (const SyncEvent& wait : phases.passed) {
         if (is_known(phases.gathered, wait)) continue;
         add_pair(
-            {Unordered::kMissedPhase, key.offset, key.cta, 0, wait, completion, {}},
-            phases.completed
+            {Unordered::kMissedPhase, key.offset, key.cta, 0, wait, completion}, phases.completed
         );
     }
     for (const SyncEvent& expected : phases.expected) {
         if (is_known(phases.arrivals, expected)) continue;
         add_pair(
-            {Unordered::kExpectation, key.offset, key.cta, 0, expected, completion, {}},
+            {Unordered::kExpectation, key.offset, key.cta, 0, expected, completion},
             phases.completed
         );
     }
@@ -228,8 +227,7 @@ void SyncOrder::pass(Fiber& fiber, BarrierKey key) {
         });
         if (unknown != earlier.end()) {
             add_pair(
-                {Unordered::kWait, key.offset, key.cta, 0, *unknown, wait.event, {}},
-                phases.completed
+                {Unordered::kWait, key.offset, key.cta, 0, *unknown, wait.event}, phases.completed
             );
         }
     }
@@ -312,13 +310,8 @@ uint64_t SyncOrder::reduction_of(const Fiber& fiber, SyncAccess access) const {
 }
 
 // A poll that its thread repeats at once is one operation: the last one.
-void SyncOrder::access(Fiber& fiber, uintptr_t address, SyncAccess access) {
+void SyncOrder::access(Fiber& fiber, uintptr_t address, uint64_t bytes, SyncAccess access) {
     const uint64_t thread = thread_of(fiber);
-    const Cluster& cluster = *fiber.cluster;
-    const bool is_shared = address - cluster.windows() < cluster.windows_bytes();
-    // Clusters that run one after the other have the same addresses of shared memory.
-    const uint64_t window = is_shared ? cluster.index + 1 : 0;
-    Place& place = places_[{window, address}];
     LastAccess& last = last_accesses_[thread];
     const bool repeats = last.is_poll && last.address == address && last.site == fiber.site &&
                          last.number == counts_[thread];
@@ -330,42 +323,57 @@ void SyncOrder::access(Fiber& fiber, uintptr_t address, SyncAccess access) {
     hold(fiber);
     const Synced now = count(fiber);
     last = {address, fiber.site, now.event.number, 0, access == SyncAccess::kRead};
-    const uint64_t operation = reduction_of(fiber, access);
-    const bool reduces = operation != kNoReduction;
-    const bool reads =
-        access == SyncAccess::kRead || (access == SyncAccess::kReadAndWrite && !reduces);
-    const bool writes = access != SyncAccess::kRead;
-    const bool reduces_again = reduces && place.operation == operation;
-    const auto compare = [&](const std::vector<SyncEvent>& earlier, const SyncEvent& previous) {
-        for (const SyncEvent& one : earlier) {
-            if (is_before(one, now)) continue;
+    const uint64_t before = given_.signature;
+    const Touch touch{access, reduction_of(fiber, access)};
+    for (uintptr_t word = address / kWordBytes * kWordBytes; word < address + bytes;
+         word += kWordBytes) {
+        reach(fiber, word, now, touch);
+    }
+    last.signature = given_.signature - before;
+}
+
+void SyncOrder::compare(
+    const Place& place, const Events& earlier, const Events& context, const Synced& now
+) {
+    for (const SyncEvent& one : earlier) {
+        if (is_before(one, now)) continue;
+        add_pair({Unordered::kAccess, kNothing, place.window, place.word, one, now.event}, 0);
+        for (const SyncEvent& before : context) {
             add_pair(
-                {Unordered::kAccess, kNothing, window, address, one, now.event, previous},
-                place.version
+                {Unordered::kContext, kNothing, place.window, place.word, before, now.event}, 0
             );
         }
-    };
-    if (!reduces_again) compare(place.writes, place.before_writes);
-    if (writes) {
-        compare(place.reads, place.writes.empty() ? SyncEvent{} : place.writes.back());
     }
-    if (reads) known_[thread].join(place.written);
-    const uint64_t before = given_.signature;
-    sign(is_shared ? 0 : address, place.version + writes, now.event.owner, now.event.number);
-    last.signature = given_.signature - before;
-    if (!writes) {
+}
+
+void SyncOrder::reach(const Fiber& fiber, uintptr_t word, const Synced& now, const Touch& touch) {
+    const Cluster& cluster = *fiber.cluster;
+    const bool is_shared = word - cluster.windows() < cluster.windows_bytes();
+    // Clusters that run one after the other have the same addresses of shared memory.
+    const uint64_t window = is_shared ? cluster.index + 1 : 0;
+    Place& place = places_[{window, word}];
+    place.window = window;
+    place.word = word;
+    const bool reduces_again = touch.reduces() && place.operation == touch.operation;
+    if (!reduces_again) compare(place, place.writes, place.before_writes, now);
+    if (touch.writes()) compare(place, place.reads, place.writes, now);
+    if (touch.reads()) known_[thread_of(fiber)].join(place.written);
+    sign(is_shared ? 0 : word, place.version + touch.writes(), now.event.owner, now.event.number);
+    if (!touch.writes()) {
         std::erase_if(place.reads, [&](const auto& one) { return is_same(one, now.event); });
         place.reads.push_back(now.event);
         return;
     }
     if (!reduces_again) {
         ++place.version;
-        if (!place.writes.empty()) place.before_writes = place.writes.back();
-        place.writes.clear();
+        place.before_writes = std::exchange(place.writes, {});
+        place.before_writes.insert(
+            place.before_writes.end(), place.reads.begin(), place.reads.end()
+        );
         place.written = {};
     }
     place.reads.clear();
-    place.operation = operation;
+    place.operation = touch.operation;
     place.writes.push_back(now.event);
     join(place.written, now);
 }
@@ -373,7 +381,7 @@ void SyncOrder::access(Fiber& fiber, uintptr_t address, SyncAccess access) {
 // Threads take clusters that have not started in some order.
 bool SyncOrder::refuses(Fiber& fiber) {
     constexpr uintptr_t kUnstarted = 0;
-    access(fiber, kUnstarted, SyncAccess::kReadAndWrite);
+    access(fiber, kUnstarted, kWordBytes, SyncAccess::kReadAndWrite);
     const SyncEvent request = event_of(fiber, counts_[thread_of(fiber)]);
     const SyncEvent* const end = given_.refusal + given_.refusals;
     const bool is_refused = std::any_of(given_.refusal, end, [&](const SyncEvent& one) {
@@ -386,7 +394,7 @@ bool SyncOrder::refuses(Fiber& fiber) {
 // Another run refuses the thread's last request.
 void SyncOrder::note_grant(Fiber& fiber) {
     const SyncEvent request = event_of(fiber, counts_[thread_of(fiber)]);
-    add_pair({Unordered::kRefusal, kNothing, 0, 0, request, request, {}}, request.number);
+    add_pair({Unordered::kRefusal, kNothing, 0, 0, request, request}, request.number);
 }
 
 // --- copies -------------------------------------------------------------------------------------

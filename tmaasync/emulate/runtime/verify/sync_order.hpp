@@ -73,7 +73,7 @@ public:
 
     // --- accesses at which threads synchronise ---
 
-    void access(Fiber& fiber, uintptr_t address, SyncAccess access);
+    void access(Fiber& fiber, uintptr_t address, uint64_t bytes, SyncAccess access);
     // Called when the thread's last atomic operation has changed nothing.
     void note_unchanged(const Fiber& fiber) { last_accesses_[thread_of(fiber)].is_poll = true; }
     // Counts a request for a cluster; true if this run refuses it. The chip may refuse any.
@@ -93,11 +93,25 @@ private:
         uint64_t polls = 0;
     };
     static constexpr uint64_t kNoReduction = UINT64_MAX;
+    static constexpr uintptr_t kWordBytes = 4;
+    using Events = std::vector<SyncEvent>;
+    struct Touch {
+        SyncAccess access;
+        uint64_t operation;  // of a reduction
+
+        bool reduces() const { return operation != kNoReduction; }
+        bool writes() const { return access != SyncAccess::kRead; }
+        bool reads() const {
+            return !writes() || (access == SyncAccess::kReadAndWrite && !reduces());
+        }
+    };
     // The last accesses of a word.
     struct Place {
-        std::vector<SyncEvent> writes;
-        SyncEvent before_writes{};  // the last write before these
-        std::vector<SyncEvent> reads;
+        uint64_t window = 0;  // of shared memory; 0 for global memory
+        uintptr_t word = 0;
+        Events writes;
+        Events before_writes;  // of the version before
+        Events reads;
         Clock written;
         uint64_t operation = kNoReduction;  // of all of the writes: their order is no matter
         uint64_t version = 0;
@@ -118,10 +132,15 @@ private:
     void publish(const Fiber& fiber, Clock& target) const;
     void gather(BarrierKey key, const Synced& arrival);
     void check_phase_is_known(BarrierKey key, const Phases& phases, const Synced& arrival);
-    // `version`: the phase of the barrier, or the number of writes to the word so far.
-    void add_pair(const UnorderedPair& pair, uint64_t version);
+    // `phase` is the barrier's.
+    void add_pair(const UnorderedPair& pair, uint64_t phase);
     void sign(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
     uint64_t reduction_of(const Fiber& fiber, SyncAccess access) const;
+    void reach(const Fiber& fiber, uintptr_t word, const Synced& now, const Touch& touch);
+    // Adds the pairs of an access with unordered ones, and the events that come before both.
+    void compare(
+        const Place& place, const Events& earlier, const Events& context, const Synced& now
+    );
     Held* held(const SyncEvent& event);
     bool is_landing_held(const Cluster& cluster, const Flight& flight);
     bool gives_up(Held& held, const Cluster& cluster);
@@ -138,7 +157,7 @@ private:
     std::map<uint64_t, Clock> completed_;  // published by its last completed phase
     std::map<std::pair<uint64_t, std::size_t>, Clock> mmas_;  // by warpgroup and its wgmma group
     std::map<std::tuple<uint64_t, uint64_t>, Place> places_;
-    std::set<std::array<uint64_t, 7>> known_pairs_;
+    std::set<std::array<uint64_t, 6>> known_pairs_;
     std::vector<UnorderedPair> pairs_;
     Clock learned_before_, learned_, learned_after_;  // of the last call of learn()
 };
