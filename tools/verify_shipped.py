@@ -14,6 +14,7 @@ import datetime
 import io
 import os
 import platform
+import resource
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -104,6 +105,7 @@ def _record(rows: list[dict[str, Any]]) -> None:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "load_average": os.getloadavg()[0],
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
     print(write_section(RESULTS / "cpu" / "verified.jsonl", Section(measured, rows)))
 
