@@ -85,5 +85,4 @@ class Interleaving(ctypes.Structure):
         ("operations", ctypes.c_uint64),
         ("phases", ctypes.c_uint64),
         ("signature", ctypes.c_uint64),
-        ("given_up", ctypes.c_uint64),
     )

@@ -165,7 +165,6 @@ struct Interleaving {
     uint64_t operations;
     uint64_t phases;
     uint64_t signature;  // equal for runs that differ only in the order of independent events
-    uint64_t given_up;   // holds whose event had to go first
 };
 
 struct LaunchNumbers {

@@ -101,8 +101,8 @@ public:
         std::optional<Access> lost;
         if (is_known) return lost;
         if (count_ == accesses_.size()) {
-            const uint8_t forgotten = least_needed(access);
-            if (!is_repeated(accesses_[forgotten], access)) lost = accesses_[forgotten];
+            const auto [forgotten, is_repeated] = least_needed(access);
+            if (!is_repeated) lost = accesses_[forgotten];
             for (uint8_t i = forgotten + 1; i < count_; ++i) accesses_[i - 1] = accesses_[i];
             --count_;
         }
@@ -161,27 +161,24 @@ public:
     }
 
 private:
-    // True if another lane of the warp has made or makes the same access.
-    bool is_repeated(const Access& old, const Access& next) const {
-        return next.repeats_for_warp(old) ||
-               std::any_of(accesses_.begin(), accesses_.begin() + count_, [&](const Access& other) {
-                   return &other != &old && other.repeats_for_warp(old);
-               });
-    }
-    // Index of the access that is forgotten when the cell is full: one that its warp repeated, else
-    // a read or an atomic operation, else the oldest store.
-    uint8_t least_needed(const Access& next) const {
+    struct Forgotten {
+        uint8_t index;
+        bool is_repeated;  // by another lane of its warp
+    };
+    // The access that is forgotten when the cell is full: one that its warp repeated, else a read
+    // or an atomic operation, else the oldest store.
+    Forgotten least_needed(const Access& next) const {
         for (uint8_t i = 0; i < count_; ++i) {
-            if (next.repeats_for_warp(accesses_[i])) return i;
+            if (next.repeats_for_warp(accesses_[i])) return {i, true};
         }
         uint8_t found = count_;
         for (uint8_t i = 0; i < count_; ++i) {
             for (uint8_t j = i + 1; j < count_; ++j) {
-                if (accesses_[j].repeats_for_warp(accesses_[i])) return i;
+                if (accesses_[j].repeats_for_warp(accesses_[i])) return {i, true};
             }
             if (found == count_ && !accesses_[i].is_store()) found = i;
         }
-        return found == count_ ? 0 : found;
+        return {found == count_ ? uint8_t{0} : found, false};
     }
     std::size_t bytes_of_accesses() const { return count_ * sizeof(Access); }
 

@@ -20,7 +20,7 @@ uint64_t cta_number(const Cluster& cluster, const Cta& cta) {
 SyncOrder::SyncOrder(Interleaving& given, uint64_t threads)
     : given_(given), agents_(static_cast<Agent>(threads)), known_(threads), counts_(threads) {
     for (uint64_t i = 0; i < given.holds; ++i) held_.push_back({given.hold[i]});
-    given_.operations = given_.phases = given_.signature = given_.given_up = 0;
+    given_.operations = given_.phases = given_.signature = 0;
 }
 
 void SyncOrder::hand_over() {
@@ -63,7 +63,6 @@ bool SyncOrder::gives_up(Held& one, const Cluster& cluster) {
     one.progress = progress;
     if (++one.polls < 4 * (64 + 2 * uint64_t{cluster.live})) return false;
     one.is_done = true;
-    ++given_.given_up;
     return true;
 }
 
@@ -142,18 +141,25 @@ static void join(Clock& target, const Synced& synced) {
 
 // --- barriers -----------------------------------------------------------------------------------
 
+// The first of the events that may also come after this one; null if there is none.
+static const SyncEvent* first_unordered(const std::vector<SyncEvent>& earlier, const Synced& now) {
+    const auto found = std::find_if(earlier.begin(), earlier.end(), [&](const SyncEvent& one) {
+        return !is_before(one, now);
+    });
+    return found == earlier.end() ? nullptr : &*found;
+}
+
 // An arrival counts in the present phase in every interleaving if it happens after the last phase.
 void SyncOrder::check_phase_is_known(BarrierKey key, const Phases& phases, const Synced& arrival) {
     if (phases.completed == 0 || arrival.before.at(phases.agent) >= phases.completed) return;
-    for (const SyncEvent& earlier : phases.arrived_before[0]) {
-        if (is_before(earlier, arrival)) continue;
-        return add_pair(
-            {Unordered::kArrival, key.offset, key.cta, 0, earlier, arrival.event}, phases.completed
+    if (const SyncEvent* earlier = first_unordered(phases.arrived_before[0], arrival)) {
+        add_pair(
+            {Unordered::kArrival, key.offset, key.cta, 0, *earlier, arrival.event}, phases.completed
         );
     }
 }
 
-void SyncOrder::gather(BarrierKey key, const Synced& arrival) {
+void SyncOrder::land(BarrierKey key, const Synced& arrival) {
     Phases& phases = phases_[key];
     check_phase_is_known(key, phases, arrival);
     phases.arrived.push_back(arrival.event);
@@ -169,13 +175,9 @@ void SyncOrder::gather(BarrierKey key, const Synced& arrival) {
 }
 
 void SyncOrder::arrive(BarrierKey key, const Synced& arrival) {
-    gather(key, arrival);
+    land(key, arrival);
     Phases& phases = phases_[key];
     if (!phases.expected.empty()) join(phases.arrivals, arrival);
-}
-
-void SyncOrder::land(BarrierKey key, const Synced& landing) {
-    gather(key, landing);
 }
 
 void SyncOrder::expect(Fiber& fiber, BarrierKey key) {
@@ -220,16 +222,12 @@ void SyncOrder::pass(Fiber& fiber, BarrierKey key) {
     Phases& phases = phases_[key];
     const bool may_be_early =
         phases.completed > 1 && wait.before.at(phases.agent) + 1 < phases.completed;
-    if (may_be_early) {
-        const auto& earlier = phases.arrived_before[1];
-        const auto unknown = std::find_if(earlier.begin(), earlier.end(), [&](const auto& one) {
-            return !is_before(one, wait);
-        });
-        if (unknown != earlier.end()) {
-            add_pair(
-                {Unordered::kWait, key.offset, key.cta, 0, *unknown, wait.event}, phases.completed
-            );
-        }
+    const SyncEvent* const earlier =
+        may_be_early ? first_unordered(phases.arrived_before[1], wait) : nullptr;
+    if (earlier) {
+        add_pair(
+            {Unordered::kWait, key.offset, key.cta, 0, *earlier, wait.event}, phases.completed
+        );
     }
     phases.passed.push_back(wait.event);
     sign(

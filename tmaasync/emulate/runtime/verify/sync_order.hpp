@@ -130,7 +130,6 @@ private:
     void learn(const Fiber& fiber, const Clock& published);
     // Publishes the thread's operations so far, and what happens before them.
     void publish(const Fiber& fiber, Clock& target) const;
-    void gather(BarrierKey key, const Synced& arrival);
     void check_phase_is_known(BarrierKey key, const Phases& phases, const Synced& arrival);
     // `phase` is the barrier's.
     void add_pair(const UnorderedPair& pair, uint64_t phase);
