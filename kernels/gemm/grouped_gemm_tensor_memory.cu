@@ -29,11 +29,7 @@ struct GroupTiles {
         return GroupedScheduler<kM, kN, CTAS, GROUP_M, false, true>(groups, n);
     }
     __device__ KRange range(const GroupTile&) const { return KRange(k_blocks); }
-    __device__ void help(int helper) const {
-        if (helper != 0 || blockIdx.x != 0) return;
-        wait_for_previous_grids();
-        report_groups(groups, broken_group);
-    }
+    __device__ void help(int helper) const { report_groups(groups, broken_group, helper); }
 };
 
 extern "C" __device__ const int grouped_gemm_tensor_memory_shared_bytes = sizeof(SharedMemory);

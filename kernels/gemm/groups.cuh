@@ -24,8 +24,12 @@ private:
 };
 
 // Write the number, counted from 1, of a group that ends before it starts or beyond the arrays, if
-// there is one. Called by all lanes of a warp.
-__device__ __forceinline__ void report_groups(const RowGroups& groups, i32* broken_group) {
+// there is one. Called by all lanes of each helper warp; the first one of the grid reports.
+__device__ __forceinline__ void report_groups(
+    const RowGroups& groups, i32* broken_group, int helper
+) {
+    if (helper != 0 || blockIdx.x != 0) return;
+    wait_for_previous_grids();
     i32 broken = 0;
     for (i32 group = lane_index(); group < groups.count; group += 32) {
         const i32 start = group == 0 ? 0 : groups.ends[group - 1], end = groups.ends[group];

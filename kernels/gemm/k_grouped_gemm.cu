@@ -83,11 +83,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) k_grouped_gemm(
     auto& shared = dynamic_shared<SharedMemory>();
     Roles::run_with_helpers(
         shared, [&] { load_tiles(shared, a, b, schedule, GroupRows(groups)); },
-        [&](int helper) {
-            if (helper != 0 || blockIdx.x != 0) return;
-            wait_for_previous_grids();
-            report_groups(groups, broken_group);
-        },
+        [&](int helper) { report_groups(groups, broken_group, helper); },
         [&](int consumer) {
             // An earlier grid may have written the ends.
             wait_for_previous_grids();

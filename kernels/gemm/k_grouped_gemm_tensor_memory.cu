@@ -54,11 +54,7 @@ struct KGroupTiles {
     __device__ KRange range(const KGroupTile& tile) const {
         return KRange(max(count_tiles(tile.rows.length, kK), 1));
     }
-    __device__ void help(int helper) const {
-        if (helper != 0 || blockIdx.x != 0) return;
-        wait_for_previous_grids();
-        report_groups(groups, broken_group);
-    }
+    __device__ void help(int helper) const { report_groups(groups, broken_group, helper); }
 };
 
 extern "C" __device__ const int k_grouped_gemm_tensor_memory_shared_bytes = sizeof(SharedMemory);
