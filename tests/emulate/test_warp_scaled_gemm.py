@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from emulate.shipped import whole_text
+from emulate.tcgen05.planted_gemms import SCHEDULES, Problem, packed_float4
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, without
 from planted_choices import choices
 
@@ -15,7 +13,6 @@ from tmaasync import emulate
 from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.tile import create_tma_tile
 
-ORDERS: tuple[tuple[Policy, int], ...] = (("round_robin", 0), ("random", 1), ("adversarial", 2))
 WAIT = "full[state.index].wait(state.phase, location);"
 RELEASE = "if (lane == 0) empty[stage].arrive();"
 STAGES = "const auto& stage : stages.consume(k_blocks)"
@@ -51,15 +48,6 @@ DEFECTS = defects(
 )  # fmt: skip
 
 
-class Problem(NamedTuple):
-    """The kernel's arguments and types, the output, and the sums in float64."""
-
-    arguments: tuple[Any, ...]
-    types: dict[str, Any]
-    out: npt.NDArray[np.float32]
-    exact: npt.NDArray[np.float64]
-
-
 M, N, K_BYTES = 128, 128, 384
 CONSTANTS = {"CONSUMERS": 2, "BLOCK_N": 64, "STAGES": 2, "GROUP_M": 8, "BLOCK": 16}
 
@@ -68,17 +56,9 @@ CONSTANTS = {"CONSUMERS": 2, "BLOCK_N": 64, "STAGES": 2, "GROUP_M": 8, "BLOCK": 
 def one() -> Problem:
     """NVFP4 with a power of two for every 16 elements, and values of 1 and 2: two tiles."""
     rng = np.random.default_rng(0)
-    sides, values = [], []
-    for rows in (M, N):
-        doubled = rng.integers(0, 2, (rows, K_BYTES, 2), np.uint8)
-        codes = np.where(doubled == 1, 4, 2).astype(np.uint8)  # 2.0 and 1.0
-        powers = rng.integers(-2, 3, (rows, K_BYTES // 8))
-        atoms = (powers + 7 << 3).astype(np.uint8).reshape(rows // 128, 4, 32, K_BYTES // 32, 4)
-        words = np.ascontiguousarray(atoms.transpose(0, 3, 2, 1, 4)).view(np.uint32)
-        sides.append((codes[..., 0] | codes[..., 1] << 4, words.reshape(rows // 128, -1, 128)))
-        values.append((1.0 + doubled.reshape(rows, -1)) * np.repeat(2.0**powers, 16, axis=1))
+    sides = (packed_float4(rng, rows, K_BYTES, 16, lambda power: power + 7 << 3) for rows in (M, N))
+    (a, of_a, left), (b, of_b, right) = sides
     out = np.zeros((M, N), np.float32)
-    (a, of_a), (b, of_b) = sides
     tiles = {
         "ATile": create_tma_tile(a, (128, 128), swizzle="128B"),
         "BTile": create_tma_tile(b, (64, 128), swizzle="128B"),
@@ -88,7 +68,7 @@ def one() -> Problem:
     }
     arguments = (*tiles.values(), 0, 0, np.float32(1), M, N, K_BYTES)
     elements = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
-    return Problem(arguments, tiles | elements, out, values[0] @ values[1].T)
+    return Problem(arguments, tiles | elements, out, left @ right.T)
 
 
 def run(one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
@@ -110,6 +90,6 @@ def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
 def test_a_defect_is_reported_in_every_order(one: Problem, defect: Defect) -> None:
-    for policy, seed in ORDERS:
+    for policy, seed in SCHEDULES:
         with pytest.raises(defect.reported, match=defect.says):
             run(one, defect, policy, seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tmaasync import enable_peer_access
@@ -18,3 +20,14 @@ def devices(ranks: int, request: pytest.FixtureRequest) -> list[int]:
         pytest.skip("this process sees one GPU")
     enable_peer_access(range(count))
     return [rank % count for rank in range(ranks)]
+
+
+@pytest.fixture
+def streams(devices: list[int]) -> list[Any]:
+    """Return a stream of each rank's device."""
+    cupy = pytest.importorskip("cupy")
+    own = []
+    for device in devices:
+        with cupy.cuda.Device(device):
+            own.append(cupy.cuda.Stream(non_blocking=True))
+    return own

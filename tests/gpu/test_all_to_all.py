@@ -31,15 +31,6 @@ def ranks(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-@pytest.fixture
-def streams(devices: list[int]) -> Arrays:
-    own = []
-    for device in devices:
-        with cupy.cuda.Device(device):
-            own.append(cupy.cuda.Stream(non_blocking=True))
-    return own
-
-
 def unwritten(devices: list[int], rows: list[int], like: Any) -> Arrays:
     return on_each(
         devices, [np.full((count, *like.shape[1:]), UNWRITTEN, like.dtype) for count in rows]

@@ -32,15 +32,6 @@ def ranks(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-@pytest.fixture
-def streams(devices: list[int]) -> Arrays:
-    own = []
-    for device in devices:
-        with cupy.cuda.Device(device):
-            own.append(cupy.cuda.Stream(non_blocking=True))
-    return own
-
-
 def on(device: int, host: Any) -> Any:
     with cupy.cuda.Device(device):
         return cupy.asarray(host)

@@ -30,15 +30,6 @@ def ranks(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-@pytest.fixture
-def streams(devices: list[int]) -> Arrays:
-    own = []
-    for device in devices:
-        with cupy.cuda.Device(device):
-            own.append(cupy.cuda.Stream(non_blocking=True))
-    return own
-
-
 def on_ranks(devices: list[int], whole: Arrays, *, causal: bool) -> list[Arrays]:
     return [on_each(devices, shards(one, len(devices), causal=causal)) for one in whole]
 

@@ -14,10 +14,9 @@ from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
 from tmaasync.torch._group_rows import rows_of, unfit_rows
 from tmaasync.torch._registry import (
-    define,
+    define_with_backward,
     refuse_second_backward,
     register_autocast,
-    register_backward,
 )
 from tmaasync.torch._tensors import require_tensors
 
@@ -232,18 +231,11 @@ def _of_a(kind: _Kind, grad: Any, b: Any, group: str, rows: Any) -> Any:
 
 for _kind in (_GATHER, _SCATTER, _REDUCE):
     _arguments = "Tensor a, Tensor b, str group" + ", SymInt[]? rows=None" * _kind.takes_rows
-    _bound = functools.partial(_run, _kind)
-    define(
+    define_with_backward(
         _kind.name,
         _arguments,
-        _bound,
+        functools.partial(_run, _kind),
         functools.partial(_fake, _kind),
-        other_returns=None,
-        is_differentiable=True,
-    )
-    register_backward(
-        _kind.name,
-        _bound,
         functools.partial(_save, _kind),
         functools.partial(_backward, _kind),
     )

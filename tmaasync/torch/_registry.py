@@ -201,6 +201,19 @@ def _without_first(results: Any) -> Any:
     return results[1] if len(results) == 2 else results[1:]
 
 
+def define_with_backward(
+    name: str,
+    arguments: str,
+    run: Callable[..., Any],
+    fake: Callable[..., Any],
+    save: Callable[..., None],
+    backward: Callable[..., tuple[Any, ...]],
+) -> None:
+    """Define an operator without ``.out``, and register its backward."""
+    define(name, arguments, run, fake, other_returns=None, is_differentiable=True)
+    register_backward(name, run, save, backward)
+
+
 def register_backward(  # noqa: C901 - one closure for each dispatch key
     name: str,
     run: Callable[..., Any],

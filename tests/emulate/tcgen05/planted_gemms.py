@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -26,6 +27,23 @@ class Problem(NamedTuple):
     types: dict[str, Any]
     out: npt.NDArray[np.float32]
     exact: npt.NDArray[np.float64]
+
+
+def packed_float4(
+    rng: np.random.Generator, rows: int, row_bytes: int, block: int, code: Callable[[Any], Any]
+) -> tuple[Any, Any, Any]:
+    """Return packed 1.0 and 2.0 of float4, their scale factors in atoms, and the values.
+
+    Each ``block`` elements have a power of two, of which ``code`` gives the factor's bits.
+    """
+    doubled = rng.integers(0, 2, (rows, row_bytes, 2), np.uint8)
+    codes = np.where(doubled == 1, 4, 2).astype(np.uint8)  # 2.0 and 1.0
+    factors = 2 * row_bytes // block
+    powers = rng.integers(-2, 3, (rows, factors))
+    atoms = code(powers).astype(np.uint8).reshape(rows // 128, 4, 32, factors // 4, 4)
+    words = np.ascontiguousarray(atoms.transpose(0, 3, 2, 1, 4)).view(np.uint32)
+    values = (1.0 + doubled.reshape(rows, -1)) * np.repeat(2.0**powers, block, axis=1)
+    return codes[..., 0] | codes[..., 1] << 4, words.reshape(rows // 128, -1, 128), values
 
 
 class PlantedGemm:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulate.tcgen05.gemms import shipped_text
-from emulate.tcgen05.planted_gemms import PlantedGemm, Problem
+from emulate.tcgen05.planted_gemms import PlantedGemm, Problem, packed_float4
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, without
 
 from tmaasync.tile import create_tma_tile
@@ -62,17 +62,9 @@ GEMM = PlantedGemm(SOURCE, DEFECTS, {"BLOCK": 32, "IS_SCALED": False}, threads=2
 def one() -> Problem:
     """MXFP4 with a power of two for every 32 elements, and values of 1 and 2."""
     rng = np.random.default_rng(0)
-    sides, values = [], []
-    for rows in (M, N):
-        doubled = rng.integers(0, 2, (rows, K_BYTES, 2), np.uint8)
-        codes = np.where(doubled == 1, 4, 2).astype(np.uint8)  # 2.0 and 1.0
-        powers = rng.integers(-2, 3, (rows, K_BYTES // 16))
-        atoms = (powers + 127).astype(np.uint8).reshape(rows // 128, 4, 32, K_BYTES // 64, 4)
-        words = np.ascontiguousarray(atoms.transpose(0, 3, 2, 1, 4)).view(np.uint32)
-        sides.append((codes[..., 0] | codes[..., 1] << 4, words.reshape(rows // 128, -1, 128)))
-        values.append((1.0 + doubled.reshape(rows, -1)) * np.repeat(2.0**powers, 32, axis=1))
+    sides = (packed_float4(rng, rows, K_BYTES, 32, lambda power: power + 127) for rows in (M, N))
+    (a, of_a, left), (b, of_b, right) = sides
     out = np.zeros((M, N), np.float32)
-    (a, of_a), (b, of_b) = sides
     tiles = {
         "ATile": create_tma_tile(a, (128, 128), swizzle="128B"),
         "BTile": create_tma_tile(b, (64, 128), swizzle="128B"),
@@ -82,7 +74,7 @@ def one() -> Problem:
     }
     arguments = (*tiles.values(), 0, 0, np.float32(1), M, N, K_BYTES)
     elements = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
-    return Problem(arguments, tiles | elements, out, values[0] @ values[1].T)
+    return Problem(arguments, tiles | elements, out, left @ right.T)
 
 
 def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
