@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -13,7 +13,7 @@ from tmaasync import ops
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
-from tmaasync.torch._group_rows import rows_of, unfit_rows
+from tmaasync.torch._group_rows import Kind, rows_of, unfit_rows
 from tmaasync.torch._registry import define_with_backward, refuse_second_backward
 from tmaasync.torch._tensors import require_tensors
 
@@ -93,28 +93,12 @@ def all_reduce(tensor: Any, *, group: Any = None) -> Any:
 # --- kernels and fake kernels -------------------------------------------------------------------
 
 
-class _Kind(NamedTuple):
-    """One of the three operations.
-
-    Attributes:
-        name: As in `tmaasync.ops`.
-        on_gpu: Takes the group, the tensor, and the rows of all ranks.
-        takes_rows: Whether ``rows`` are an argument.
-        gathers: Whether the tensor has this rank's rows.
-    """
-
-    name: str
-    on_gpu: Callable[..., Any]
-    takes_rows: bool
-    gathers: bool
+_GATHER = Kind("all_gather", _group_kernels.all_gather, True, True)
+_SCATTER = Kind("reduce_scatter", _group_kernels.reduce_scatter, True, False)
+_REDUCE = Kind("all_reduce", _group_kernels.all_reduce, False, False)
 
 
-_GATHER = _Kind("all_gather", _group_kernels.all_gather, True, True)
-_SCATTER = _Kind("reduce_scatter", _group_kernels.reduce_scatter, True, False)
-_REDUCE = _Kind("all_reduce", _group_kernels.all_reduce, False, False)
-
-
-def _run(kind: _Kind, tensor: Any, group: str, rows: Any = None) -> Any:
+def _run(kind: Kind, tensor: Any, group: str, rows: Any = None) -> Any:
     state = Group.of(group)
     counts = rows_of(rows, tensor, state.members, gathers=kind.gathers)
     broken = tuple(_violations(kind, tensor, state.members, counts))
@@ -131,7 +115,7 @@ def _run(kind: _Kind, tensor: Any, group: str, rows: Any = None) -> Any:
 
 
 def _on_cpu(
-    kind: _Kind, state: Group, call: str, tensor: Any, broken: Any, counts: Sequence[int]
+    kind: Kind, state: Group, call: str, tensor: Any, broken: Any, counts: Sequence[int]
 ) -> Any:
     """Run on the emulator, whose kernels take matrices with rows of whole 16 bytes."""
     shape = _result_shape(kind, tensor, state.members, counts)
@@ -146,14 +130,14 @@ def _on_cpu(
 
 
 def _result_shape(
-    kind: _Kind, tensor: Any, members: Members, counts: Sequence[Any]
+    kind: Kind, tensor: Any, members: Members, counts: Sequence[Any]
 ) -> tuple[Any, ...]:
     if kind is _REDUCE:
         return tuple(tensor.shape)
     return (sum(counts) if kind.gathers else counts[members.rank], *tensor.shape[1:])
 
 
-def _fake(kind: _Kind, tensor: Any, group: str, rows: Any = None) -> Any:
+def _fake(kind: Kind, tensor: Any, group: str, rows: Any = None) -> Any:
     members = Members.of(group)
     counts = rows_of(rows, tensor, members, gathers=kind.gathers)
     ArgumentError.raise_for(_violations(kind, tensor, members, counts))
@@ -161,7 +145,7 @@ def _fake(kind: _Kind, tensor: Any, group: str, rows: Any = None) -> Any:
 
 
 def _violations(
-    kind: _Kind, tensor: Any, members: Members, rows: Sequence[Any]
+    kind: Kind, tensor: Any, members: Members, rows: Sequence[Any]
 ) -> Iterator[Violation]:
     yield from unfit_rows("tensor", tensor, members, rows, gathers=kind.gathers)
     if tensor.dtype not in _TYPES:
@@ -174,13 +158,13 @@ def _violations(
 # --- backward -----------------------------------------------------------------------------------
 
 
-def _save(kind: _Kind, ctx: Any, out: Any, tensor: Any, group: str, rows: Any = None) -> None:
+def _save(kind: Kind, ctx: Any, out: Any, tensor: Any, group: str, rows: Any = None) -> None:
     del out
     ctx.group = group
     ctx.rows = rows_of(rows, tensor, Members.of(group), gathers=kind.gathers)
 
 
-def _backward(kind: _Kind, ctx: Any, grad: Any) -> tuple[Any, ...]:
+def _backward(kind: Kind, ctx: Any, grad: Any) -> tuple[Any, ...]:
     refuse_second_backward(kind.name, "torch's collectives")
     if kind is _REDUCE:
         return grad, None

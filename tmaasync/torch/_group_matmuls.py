@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -12,7 +12,7 @@ from tmaasync import ops
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
-from tmaasync.torch._group_rows import rows_of, unfit_rows
+from tmaasync.torch._group_rows import Kind, rows_of, unfit_rows
 from tmaasync.torch._registry import (
     define_with_backward,
     refuse_second_backward,
@@ -120,28 +120,12 @@ def matmul_all_reduce(a: Any, b: Any, *, group: Any = None) -> Any:
 # --- kernels and fake kernels -------------------------------------------------------------------
 
 
-class _Kind(NamedTuple):
-    """One of the three operations.
-
-    Attributes:
-        name: As in `tmaasync.ops`.
-        on_gpu: Takes the group, both operands, and the rows of all ranks.
-        takes_rows: Whether ``rows`` are an argument.
-        gathers: Whether ``a`` has this rank's rows.
-    """
-
-    name: str
-    on_gpu: Callable[..., Any]
-    takes_rows: bool
-    gathers: bool
+_GATHER = Kind("all_gather_matmul", _group_kernels.all_gather_matmul, True, True)
+_SCATTER = Kind("matmul_reduce_scatter", _group_kernels.matmul_reduce_scatter, True, False)
+_REDUCE = Kind("matmul_all_reduce", _group_kernels.matmul_all_reduce, False, False)
 
 
-_GATHER = _Kind("all_gather_matmul", _group_kernels.all_gather_matmul, True, True)
-_SCATTER = _Kind("matmul_reduce_scatter", _group_kernels.matmul_reduce_scatter, True, False)
-_REDUCE = _Kind("matmul_all_reduce", _group_kernels.matmul_all_reduce, False, False)
-
-
-def _run(kind: _Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
+def _run(kind: Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
     state = Group.of(group)
     counts = rows_of(rows, a, state.members, gathers=kind.gathers)
     broken = tuple(_violations(kind, a, b, state.members, counts))
@@ -160,7 +144,7 @@ def _run(kind: _Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
     return found[:, :n].contiguous()
 
 
-def _fake(kind: _Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
+def _fake(kind: Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
     members = Members.of(group)
     counts = rows_of(rows, a, members, gathers=kind.gathers)
     ArgumentError.raise_for(_violations(kind, a, b, members, counts))
@@ -169,7 +153,7 @@ def _fake(kind: _Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
 
 
 def _violations(
-    kind: _Kind, a: Any, b: Any, members: Members, rows: Sequence[Any]
+    kind: Kind, a: Any, b: Any, members: Members, rows: Sequence[Any]
 ) -> Iterator[Violation]:
     yield from unfit_rows("a", a, members, rows, gathers=kind.gathers)
     for name, one in (("a", a), ("b", b)):
@@ -198,7 +182,7 @@ def _unequal(a: Any, b: Any) -> Iterator[Violation]:
 # --- backward -----------------------------------------------------------------------------------
 
 
-def _save(kind: _Kind, ctx: Any, out: Any, a: Any, b: Any, group: str, rows: Any = None) -> None:
+def _save(kind: Kind, ctx: Any, out: Any, a: Any, b: Any, group: str, rows: Any = None) -> None:
     del out
     needs_a, needs_b, *_ = ctx.needs
     ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
@@ -206,7 +190,7 @@ def _save(kind: _Kind, ctx: Any, out: Any, a: Any, b: Any, group: str, rows: Any
     ctx.rows = rows_of(rows, a, Members.of(group), gathers=kind.gathers)
 
 
-def _backward(kind: _Kind, ctx: Any, grad: Any) -> tuple[Any, ...]:
+def _backward(kind: Kind, ctx: Any, grad: Any) -> tuple[Any, ...]:
     refuse_second_backward(kind.name, "torch's collectives and torch.matmul")
     a, b = ctx.saved_tensors
     grad, group, rows = grad.to(ctx.dtype), ctx.group, ctx.rows
@@ -220,7 +204,7 @@ def _backward(kind: _Kind, ctx: Any, grad: Any) -> tuple[Any, ...]:
     return (of_a, of_b, None, None)[: 4 if kind.takes_rows else 3]
 
 
-def _of_a(kind: _Kind, grad: Any, b: Any, group: str, rows: Any) -> Any:
+def _of_a(kind: Kind, grad: Any, b: Any, group: str, rows: Any) -> Any:
     """Return the gradient of a; ``b`` is transposed."""
     if kind is _GATHER:
         return _OPERATORS.matmul_reduce_scatter(grad, b, group, rows)

@@ -1,13 +1,29 @@
-"""The rows of every rank of a process group."""
+"""Operations of a process group, and the rows of its ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from tmaasync.errors import Violation
 from tmaasync.ops._ranks import MAX_RANKS
 from tmaasync.torch._group import Members
+
+
+class Kind(NamedTuple):
+    """An operation of a group: a gather, a scatter or a reduction, alone or with a matmul.
+
+    Attributes:
+        name: As in `tmaasync.ops`.
+        on_gpu: Takes the group, the operands, and the rows of all ranks.
+        takes_rows: Whether ``rows`` are an argument.
+        gathers: Whether the first operand has this rank's rows.
+    """
+
+    name: str
+    on_gpu: Callable[..., Any]
+    takes_rows: bool
+    gathers: bool
 
 
 def rows_of(rows: Any, tensor: Any, members: Members, *, gathers: bool) -> list[Any]:
