@@ -329,6 +329,31 @@ extern "C" __global__ void posts(const Signals signals, u32 first, u32 second) {
 """
 
 
+def test_stale_words_that_look_like_pointers_do_not_cut_a_part_of_an_array() -> None:
+    text = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+extern "C" __global__ void move(const int* from, unsigned long long to) {
+    __shared__ __align__(128) int row[32];
+    row[threadIdx.x] = from[threadIdx.x];
+    fence_async_view_proxy();
+    __syncthreads();
+    if (threadIdx.x) return;
+    tma_store_1d(reinterpret_cast<void*>(to), row, sizeof(row));
+    commit_group();
+    wait_group<0>();
+}
+"""
+    values = np.arange(128, dtype=np.int32)
+    with emulate.devices(1) as (device,):
+        array = device.array(values)
+        part = array[64:96]
+        device.array(np.arange(part.ctypes.data, array.ctypes.data + 512, 8, np.uint64))
+        Kernel(text, "move")(1, 32, (array[:32], np.uint64(part.ctypes.data)))
+
+    assert np.array_equal(array, np.r_[values[:64], values[:32], values[96:]])
+
+
 def test_an_epoch_that_decreases_is_a_fault() -> None:
     posts = Kernel(POSTS, "posts")
     with emulate.devices(2) as world:

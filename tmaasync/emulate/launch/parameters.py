@@ -7,7 +7,7 @@ import ctypes
 import itertools
 import os
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
@@ -247,6 +247,14 @@ class PackedArguments:
                 Extent(self._start + first, 0, end - first, may_hold_pointers=True)
             ]
         return found
+
+    def words(self) -> Iterator[int]:
+        """Yield the words of the arguments that are no arrays; some may be pointers."""
+        start = self._start - ctypes.addressof(self._buffer)
+        for first, end, each in zip(self._offsets, self._offsets[1:], self.arrays, strict=False):
+            if not list(each):
+                part = memoryview(self._buffer).cast("B")[start + first : start + end]
+                yield from part.cast("Q")
 
     def refuse_written(self, written: bytes) -> None:
         """Refuse a launch that has written to read-only arrays.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -244,7 +246,7 @@ class EmulatedLaunch:
         arguments, recording = self._arguments.snapshot(), self._recording()
         extents = arguments.extents()
         memory, beyond = world.memory_of(queue.device)
-        others = _only_by_pointers(memory, extents)
+        others = _only_by_pointers(memory, extents, arguments.words())
         # A pointer to an array of no bytes leads nowhere.
         nowhere = (one._replace(end=0) for one in beyond.values())
         extents += (*others.values(), *nowhere)
@@ -274,17 +276,28 @@ class EmulatedLaunch:
         )
 
 
-def _only_by_pointers(memory: dict[str, Extent], extents: list[Extent]) -> dict[str, Extent]:
-    """Return the arrays that are not arguments: a kernel reaches them by pointers in others."""
+def _only_by_pointers(
+    memory: dict[str, Extent], extents: list[Extent], words: Iterable[int]
+) -> dict[str, Extent]:
+    """Return the arrays that are not arguments: a kernel reaches them by pointers in others.
 
-    def overlaps(one: Extent, other: Extent) -> bool:
-        return (
-            one.address + one.first < other.address + other.end
-            and other.address + other.first < one.address + one.end
-        )
-
-    return {
-        name: one
-        for name, one in memory.items()
-        if not any(overlaps(one, extent) for extent in extents)
-    }
+    Of an array with arguments in it, these are the parts between them to which a word leads.
+    """
+    pointers, found = sorted(words), {}
+    taken = sorted((one.address + one.first, one.address + one.end) for one in extents)
+    for name, one in memory.items():
+        first, last = one.address + one.first, one.address + one.end
+        within = [side for side in taken if side[0] < last and first < side[1]]
+        if not within:
+            found[name] = one
+            continue
+        begins = itertools.accumulate([first, *(end for _, end in within)], max)
+        ends = [*(begin for begin, _ in within), last]
+        for begin, end in zip(begins, ends, strict=True):
+            leading = bisect.bisect_left(pointers, begin)
+            if leading < len(pointers) and pointers[leading] < end:
+                part = f"{name[:-1]} from byte {begin - one.address})"
+                found[part] = Extent(
+                    begin, 0, end - begin, may_hold_pointers=one.may_hold_pointers
+                )
+    return found
