@@ -2,24 +2,23 @@
 
     python tools/search_false_alarms.py [--seeds 200] [--cases matmul 05_multicast]
 
-Each launch is repeated on the same arrays and variables with every seed, alternately under the
-policies ``random`` and ``adversarial``, and all of it is searched for races. Launches of several
-devices are repeated together. A launch that already raises in
-its first run is a defect that the page shows, and is not repeated. Prints one line per case, and
-each report; exits with 1 if there is one. `make false-alarms` runs it: about an hour on two cores.
+Each launch is repeated on the same memory with every seed, alternately under the policies
+``random`` and ``adversarial``, and all of it is searched for races. Launches of several devices are
+repeated together. A launch that already raises in its first run is a defect that the page shows,
+and is not repeated. Prints one line per case, and each report; exits with 1 if there is one.
+`make false-alarms` runs it: about an hour on two cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import functools
 import io
 import runpy
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,8 @@ import ml_dtypes
 import numpy as np
 
 from tmaasync import emulate, ops
-from tmaasync._source.symbols import variables_of
-from tmaasync.emulate.launch import parameters
+from tmaasync.emulate.launch.repeated import RepeatedLaunch, exploring
 from tmaasync.emulate.launch.schedule import Policy
-from tmaasync.emulate.launch.world import World
 from tmaasync.errors import TMAError
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._operation import tile_configs
@@ -297,106 +294,19 @@ class Replays:
     launches: int = 0
     runs: int = 0
     reports: list[str] = field(default_factory=list)
-    queued: list[_Queued] = field(default_factory=list)  # of several devices
 
-    def run(self, launch: emulate.EmulatedLaunch, once: Callable[[Any], None]) -> None:
-        if launch._queue is not None:
-            self.queued.append((launch, launch._arguments.snapshot()))
-            return once(launch)
-        self._repeat(_memory([(launch, launch._arguments)]), 1, lambda: once(launch))
-        return None
-
-    def run_world(
-        self, world: World, once: Callable[[Any], None], synchronize: Callable[[Any], None]
-    ) -> None:
-        """Run the queued launches; then queue them again for every seed."""
-        launches, self.queued = self.queued, []
-        if not launches:
-            return synchronize(world)
-        first = True
-
-        def all_together() -> None:
-            nonlocal first
-            for launch, arguments in () if first else launches:
-                launch._arguments = arguments  # a later call may have written others
-                once(launch)
-            first = False
-            synchronize(world)
-
-        memory = _memory(launches)
-        for device in world:
-            memory += [(array.ctypes.data, array.tobytes()) for array in device._arrays]
-        self._repeat(memory, len(launches), all_together)
-        return None
-
-    def _repeat(self, memory: Memory, launches: int, act: Callable[[], None]) -> None:
-        written = parameters._BEFORE.get()
-        act()
-        kept = parameters._BEFORE.get()
-        result = [(start, ctypes.string_at(start, len(held))) for start, held in memory]
-        self.launches += launches
+    def explore(self, launch: RepeatedLaunch) -> None:
+        """Run a launch, and again with every seed."""
+        launch.run()
+        self.launches += len(launch.launches)
         for seed in self.seeds:
-            _restore(memory)
-            parameters._BEFORE.set(written)
-            self._one(act, seed)
-        _restore(result)
-        parameters._BEFORE.set(kept)
-
-    def _one(self, act: Callable[[], None], seed: int) -> None:
-        policy: Policy = "random" if seed % 2 else "adversarial"
-        self.runs += 1
-        try:
-            with emulate.scheduled(policy, seed=seed, races=True):
-                act()
-        except TMAError as error:
-            self.reports.append(f"{policy} {seed}: {type(error).__name__}: {error}")
-
-
-Memory = list[tuple[int, bytes]]
-_Queued = tuple[emulate.EmulatedLaunch, parameters.PackedArguments]
-
-
-def _memory(launches: Sequence[_Queued]) -> Memory:
-    """Return what the arrays and the variables of launches hold, as far as they are known.
-
-    An operation may be repeated on other arrays as it left them.
-    """
-    spans = set()
-    for launch, arguments in launches:
-        for extents in arguments.arrays:
-            spans |= {(one.address + one.first, one.end - one.first) for one in extents}
-        program = launch._program
-        for variable in variables_of(program.path).values():
-            if variable.is_writable:
-                spans.add((program.address_of(variable.address), variable.size_bytes))
-    return [(start, ctypes.string_at(start, size)) for start, size in spans]
-
-
-def _restore(memory: Memory) -> None:
-    for start, held in memory:
-        with contextlib.suppress(ValueError):
-            ctypes.memmove(start, held, len(held))
-
-
-@contextlib.contextmanager
-def repeated(replays: Replays) -> Iterator[None]:
-    """Repeat every launch inside of the ``with``."""
-    # Operations launch their kernels at addresses, and not by __call__.
-    once, synchronize = emulate.EmulatedLaunch._run_or_queue, World.synchronize
-
-    def call(launch: emulate.EmulatedLaunch) -> None:
-        replays.run(launch, once)
-
-    def call_all(world: World) -> None:
-        replays.run_world(world, once, synchronize)
-
-    emulate.EmulatedLaunch._run_or_queue = call  # type: ignore[assignment, method-assign]
-    World.synchronize = call_all  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        emulate.EmulatedLaunch._run_or_queue = once  # type: ignore[method-assign]
-        World.synchronize = synchronize  # type: ignore[method-assign]
+            policy: Policy = "random" if seed % 2 else "adversarial"
+            self.runs += 1
+            try:
+                launch.run(policy=policy, seed=seed)
+            except TMAError as error:
+                self.reports.append(f"{policy} {seed}: {type(error).__name__}: {error}")
+        launch.leave_first()
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -433,7 +343,7 @@ def main() -> int:
 def _run(case: Callable[[], Any], replays: Replays) -> str:
     """Run a case; return what ended it, if something did."""
     try:
-        with repeated(replays), contextlib.redirect_stdout(io.StringIO()):
+        with exploring(replays), contextlib.redirect_stdout(io.StringIO()):
             case()
     except (Exception, SystemExit) as error:
         return f"; ended by {type(error).__name__}: {error}"

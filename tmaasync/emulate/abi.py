@@ -253,6 +253,22 @@ class RuleNotes(ctypes.Structure):
     )
 
 
+class HeldWord(ctypes.Structure):
+    """A word of global memory."""
+
+    _fields_ = (("address", ctypes.c_uint64), ("word", ctypes.c_uint64))
+
+
+class UndoLog(ctypes.Structure):
+    """The words that a run changes, as they were before it."""
+
+    _fields_ = (
+        ("launch", ctypes.c_uint64),
+        ("word", ctypes.POINTER(HeldWord)),
+        ("words", ctypes.c_uint64),
+    )
+
+
 class LaunchNumbers(ctypes.Structure):
     """The parameters of a launch."""
 
@@ -281,6 +297,7 @@ class LaunchNumbers(ctypes.Structure):
         ("subscripts", ctypes.c_uint64),
         ("subscript", ctypes.POINTER(Subscript)),
         ("interleaving", ctypes.POINTER(Interleaving)),
+        ("undo", ctypes.POINTER(UndoLog)),
     )
 
 

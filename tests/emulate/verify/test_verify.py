@@ -129,11 +129,128 @@ def test_wrong_calls_raise_as_without_verify() -> None:
     assert emulate.verify(lambda: None).status == "incomplete"
 
 
-def test_devices_are_refused() -> None:
-    with emulate.devices(2) as world:
+def test_the_schedule_inside_a_call_does_not_hide_a_race() -> None:
+    source = """extern "C" __global__ void same(int* out) { *out = threadIdx.x; }"""
+    kernel = tma.Kernel(source, "same")
+
+    def call() -> None:
+        with emulate.scheduled("random", seed=3, races=False):
+            kernel(1, 64, (ZEROS.copy(),))
+
+    assert isinstance(emulate.verify(call).error, tma.EmulatedRace)
+
+
+# --- the memory that runs start from --------------------------------------------------------------
+
+# The first of two warps fills the first word of a list, and finds both empty in every run.
+FILL = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+__device__ int variable[8];
+extern "C" __global__ void fill(int** lists, unsigned long long address, int* next, int kind) {
+    __shared__ alignas(16) int words[4];
+    if (threadIdx.x % 32) return;
+    int* const raw = reinterpret_cast<int*>(address);
+    int* const list = kind == 0 ? lists[0] : kind == 1 ? raw : kind == 2 ? variable : lists[1];
+    const int ticket = atomicAdd(next, 1);
+    if (list[4 * ticket]) __trap();
+    if (kind < 3) {
+        list[4 * ticket] = ticket + 1;
+    } else if (ticket == 0) {
+        for (int i = 0; i < 4; ++i) words[i] = i == 0;
+        ptx::fence_proxy_async_shared();
+        tma_store_1d(list, &words, 16);
+        commit_group();
+        wait_group<0>();
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_every_run_starts_from_the_same_memory(kind: int) -> None:
+    lists, counter = [*np.zeros((3, 8), np.int32)], np.zeros(1, np.int32)
+    pointers = np.array([lists[0].ctypes.data, lists[2].ctypes.data], np.uint64)
+    arguments = (pointers, np.uint64(lists[1].ctypes.data), counter, kind)
+    verdict = emulate.verify(tma.Kernel(FILL, "fill"), 1, 64, arguments)
+    assert verdict.status == "clean", str(verdict)
+    assert verdict.launches[0].runs > 1
+    assert counter[0] == 2
+    left = [list(one[::4]) for one in lists]
+    filled = {0: 0, 1: 1, 3: 2}
+    expected = [[0, 0], [0, 0], [0, 0]]
+    if kind in filled:
+        expected[filled[kind]] = [1, 0] if kind == 3 else [1, 2]
+    assert left == expected
+
+
+def test_a_dependent_launch_follows_the_launch_before_in_every_run() -> None:
+    """The arrays that a run writes are no arrays of the launch before the next run."""
+    source = """
+    extern "C" __global__ void first(int* data) { *data = 1; }
+    extern "C" __global__ void second(int* next, int* taken) {
+        if (threadIdx.x % 32 == 0) taken[atomicAdd(next, 1)] = threadIdx.x;
+    }"""
+    first, second = tma.Kernel(source, "first"), tma.Kernel(source, "second")
+    data, counter, taken = ZEROS.copy(), ZEROS.copy(), ZEROS.copy()
+
+    def call() -> None:
+        first(1, 1, (data,))
+        second(1, 64, (counter, taken), pdl=True)
+
+    verdict = emulate.verify(call)
+    assert verdict.status == "clean", str(verdict)
+    assert verdict.launches[1].runs > 1
+
+
+# --- several devices ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_streams_decide_which_orders_of_launches_are_tried(streams: bool) -> None:
+    """Two launches of one device: one after the other in a stream, in either order in two."""
+    source = (
+        """extern "C" __global__ void take(int* next, int* out) { *out = atomicAdd(next, 1); }"""
+    )
+    kernel = tma.Kernel(source, "take")
+    with emulate.devices(1) as world:
         words = world[0].array(ZEROS)
-        with pytest.raises(tma.LaunchError, match="explores one launch"):
-            emulate.verify(patterns("locks"), 1, 64, (words[:2], words[2:], 0))
+
+        def call() -> None:
+            kernel(1, 1, (words[:1], words[8:9]), stream="a")
+            kernel(1, 1, (words[:1], words[16:17]), stream="b" if streams else "a")
+
+        verdict = emulate.verify(call)
+    (launch,) = verdict.launches
+    assert (launch.status, launch.unordered) == ("clean", int(streams))
+    assert launch.kernel == "take (2 launches together)"
+    assert sorted([words[8], words[16]]) == [0, 1]
+    assert words[0] == 2
+
+
+@pytest.mark.parametrize("wanted", [0x21, 0x12, 0x11])
+def test_every_order_of_two_devices_is_tried(wanted: int) -> None:
+    """Each takes a ticket; an order traps if it is wanted, and 0x11 is none."""
+    source = """extern "C" __global__ void take(int* next, int* order, int rank, int wanted) {
+        const int place = atomicAdd_system(next, 1);
+        const int before = atomicAdd_system(order, (rank + 1) << 4 * place);
+        if (before + ((rank + 1) << 4 * place) == wanted) __trap();
+    }"""
+    kernel = tma.Kernel(source, "take")
+    with emulate.devices(2) as world:
+        tma.enable_peer_access([0, 1])
+        words = world[0].array(ZEROS)
+
+        def call() -> None:
+            for rank in range(2):
+                kernel(1, 1, (words[:1], words[8:9], rank, wanted), device=rank)
+
+        verdict = emulate.verify(call)
+    assert verdict.status == ("clean" if wanted == 0x11 else "violated"), str(verdict)
+    if wanted == 0x21:
+        assert any("in launch 0" in step for step in verdict.launches[0].order)
+    if wanted == 0x11:
+        assert words[8] == 0x12
 
 
 # --- defects in rare paths ------------------------------------------------------------------------

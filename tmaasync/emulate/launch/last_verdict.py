@@ -28,6 +28,10 @@ class RunNotes(NamedTuple):
     broken: int
     is_unsearched: bool
 
+    def joined(self, other: RunNotes) -> RunNotes:
+        """Return the notes of both."""
+        return RunNotes(self.broken | other.broken, self.is_unsearched or other.is_unsearched)
+
     def not_checked(self) -> Iterator[str]:
         """Yield what the notes leave open."""
         for rule in Rule:

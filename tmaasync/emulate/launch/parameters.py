@@ -19,6 +19,7 @@ from tmaasync.emulate.launch.last_verdict import RunNotes
 from tmaasync.emulate.launch.schedule import Schedule
 from tmaasync.emulate.launch.subscripts import own_subscripts
 from tmaasync.emulate.rules import bits_of
+from tmaasync.emulate.verified_abi import Interleaving
 from tmaasync.errors import LaunchError, Violation
 
 
@@ -39,6 +40,9 @@ _BEFORE: contextvars.ContextVar[LaunchBefore | None] = contextvars.ContextVar(
 def launch_before() -> LaunchBefore | None:
     """Return the previous launch of this context; None before the first."""
     return _BEFORE.get()
+
+
+keep_before = _BEFORE.set
 
 
 class Parameters(NamedTuple):
@@ -88,11 +92,16 @@ class Parameters(NamedTuple):
 
     def keep_written(self, program: EmulatedProgram, arrays: Sequence[Iterable[Extent]]) -> None:
         """Keep for the next launch which arrays this one wrote to."""
-        _BEFORE.set(LaunchBefore(self.extents, self.written(), program, tuple(arrays)))
+        keep_before(LaunchBefore(self.extents, self.written(), program, tuple(arrays)))
 
     def written(self) -> bytes:
         """Return, per extent, whether the launch wrote to it."""
         return ctypes.string_at(self.numbers.written, self.numbers.arrays)
+
+    def repeat(self, interleaving: Interleaving | None, undo: abi.UndoLog | None) -> None:
+        """Have the next run follow an interleaving, and log the words that it changes."""
+        self.numbers.interleaving = None if interleaving is None else ctypes.pointer(interleaving)
+        self.numbers.undo = None if undo is None else ctypes.pointer(undo)
 
     @property
     def has_notes(self) -> bool:
@@ -147,6 +156,7 @@ def _numbers(
         tolerated,
         ctypes.pointer(abi.RuleNotes()),
         0,
+        None,
         None,
         None,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from tmaasync._collectors import CollectorOf, current_collector
 from tmaasync._driver import LaunchConfig
 from tmaasync._forks import Lock
+from tmaasync.emulate.abi import UndoLog
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram, heeding_signals, taken_report
 from tmaasync.emulate.launch.last_verdict import EndedLaunch, RunNotes, keep_launches
@@ -26,11 +27,10 @@ from tmaasync.emulate.launch.parameters import (
 )
 from tmaasync.emulate.launch.queued import WORLD, LaunchQueue, QueuedLaunch, StreamQueue
 from tmaasync.emulate.launch.recording import Recording
+from tmaasync.emulate.launch.repeated import RepeatedLaunch, current_explorer
 from tmaasync.emulate.launch.schedule import Schedule, current_schedule
-from tmaasync.emulate.launch.verified import Verification, current_verification
 from tmaasync.emulate.report.errors import error_of
-from tmaasync.emulate.report.orders import OrderWords
-from tmaasync.emulate.report.words import Facts, Words, extents_of_variables
+from tmaasync.emulate.report.words import Facts
 from tmaasync.emulate.verified_abi import Interleaving
 from tmaasync.errors import LaunchError, TMAError
 
@@ -148,35 +148,23 @@ class EmulatedLaunch:
         observer(self._program.name, None)
 
     def _run_or_queue(self) -> None:
-        verification = current_verification()
+        explorer = current_explorer()
         if self._queue is not None:
-            if verification is not None:
-                raise LaunchError(
-                    "launches on emulated devices run together, and verify explores one launch. "
-                    "Search them with emulate.scheduled and several seeds."
-                )
             world = self._open_world()
             world.add(self._queued(world, self._queue))
-        elif verification is not None:
-            self._verify(verification)
+        elif explorer is not None:
+            explorer.explore(RepeatedLaunch([(self._program, self._config)], self._run_now))
         else:
             self._run_now()
 
-    def _verify(self, verification: Verification) -> None:
-        program, config = self._program, self._config
-        verification.verify(
-            program.name,
-            self._run_now,
-            [*self._arguments.extents(), *extents_of_variables(program).values()],
-            OrderWords(Words(program, config.shared_bytes), config),
-        )
-
-    def _run_now(self, interleaving: Interleaving | None = None) -> RunNotes:
+    def _run_now(
+        self, interleaving: Interleaving | None = None, undo: UndoLog | None = None
+    ) -> RunNotes:
         program, ready, recording = self._program, self._ready_parameters(), self._recording()
         before = launch_before()
         ready.start(pdl=self._config.pdl)
         ready.numbers.log = None
-        ready.numbers.interleaving = None if interleaving is None else ctypes.pointer(interleaving)
+        ready.repeat(interleaving, undo)
         if recording is not None:
             recording.start(ready.numbers)
         launch, call = (
@@ -297,7 +285,5 @@ def _only_by_pointers(
             leading = bisect.bisect_left(pointers, begin)
             if leading < len(pointers) and pointers[leading] < end:
                 part = f"{name[:-1]} from byte {begin - one.address})"
-                found[part] = Extent(
-                    begin, 0, end - begin, may_hold_pointers=one.may_hold_pointers
-                )
+                found[part] = Extent(begin, 0, end - begin, may_hold_pointers=one.may_hold_pointers)
     return found

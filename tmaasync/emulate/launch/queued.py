@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
+import functools
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from tmaasync.emulate import abi
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import heeding_signals, taken_report
-from tmaasync.emulate.launch.last_verdict import EndedLaunch, keep_launches
+from tmaasync.emulate.launch.last_verdict import EndedLaunch, RunNotes, keep_launches
 from tmaasync.emulate.launch.notes import heed_notes
 from tmaasync.emulate.launch.parameters import PackedArguments, Parameters
 from tmaasync.emulate.launch.recording import Recording, TracedTo
+from tmaasync.emulate.launch.repeated import RepeatedLaunch, current_explorer
+from tmaasync.emulate.launch.schedule import Schedule, current_schedule
 from tmaasync.emulate.report.errors import error_of
 from tmaasync.emulate.report.words import Facts
+from tmaasync.emulate.verified_abi import Interleaving
 
 
 class StreamQueue(NamedTuple):
@@ -37,6 +41,20 @@ class QueuedLaunch:
     arguments: PackedArguments
     recording: Recording | None
     keep: object
+
+    def scheduled(self, schedule: Schedule) -> QueuedLaunch:
+        """Return the launch as it was queued, under another schedule."""
+        facts = self.facts
+        parameters = Parameters.of(
+            facts.program,
+            facts.config,
+            schedule,
+            self.parameters.extents,
+            self.arguments.pointers_to_arrays,
+        )
+        if self.recording is not None:
+            self.recording.start(parameters.numbers)
+        return replace(self, parameters=parameters)
 
     def hand_over(self, begin: TracedTo) -> TracedTo:
         """Give the trace to its collector, and return the end of the traces so far."""
@@ -59,7 +77,33 @@ WORLD: contextvars.ContextVar[LaunchQueue | None] = contextvars.ContextVar(
 
 
 def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
-    """Run the queues of several devices, interleaved, to their end."""
+    """Run the queues of several devices, interleaved, to their end; or let an explorer run them."""
+    explorer = current_explorer()
+    if explorer is None:
+        return _run_once(launches, begin).end
+    ends = [begin]
+
+    def run(interleaving: Interleaving | None, undo: abi.UndoLog) -> RunNotes:
+        again = [one.scheduled(current_schedule()) for one in launches]
+        again[0].parameters.repeat(interleaving, undo)
+        ended = _run_once(again, begin)
+        ends.append(ended.end)
+        return ended.notes
+
+    explorer.explore(
+        RepeatedLaunch([(one.facts.program, one.facts.config) for one in launches], run)
+    )
+    return TracedTo(*map(max, zip(*ends, strict=True)))
+
+
+class _EndedRun(NamedTuple):
+    """The end of the traces, and the notes of all launches of a run."""
+
+    end: TracedTo
+    notes: RunNotes
+
+
+def _run_once(launches: Sequence[QueuedLaunch], begin: TracedTo) -> _EndedRun:
     queues: dict[StreamQueue, int] = {}
     given = (abi.DeviceLaunch * len(launches))(
         *(
@@ -98,4 +142,5 @@ def run_together(launches: Sequence[QueuedLaunch], begin: TracedTo) -> TracedTo:
     for one in launches:
         if one.parameters.wrote_read_only:
             one.arguments.refuse_written(one.parameters.written())
-    return TracedTo(*map(max, zip(*ends, strict=True)))
+    end = TracedTo(*map(max, zip(*ends, strict=True)))
+    return _EndedRun(end, functools.reduce(RunNotes.joined, notes))

@@ -8,19 +8,18 @@ reduction, Flanagan and Godefroid, POPL 2005).
 
 from __future__ import annotations
 
-import contextvars
 import ctypes
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tmaasync.emulate import verified_abi as abi
-from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.launch.last_verdict import FOUND, RunNotes
 from tmaasync.emulate.launch.recording import taken
+from tmaasync.emulate.launch.repeated import RepeatedLaunch
 from tmaasync.emulate.launch.verdict import LaunchVerdict
 from tmaasync.emulate.report.orders import Event, OrderWords, Pair
 from tmaasync.errors import EmulatedTimeout, TMAError
@@ -34,6 +33,7 @@ class _Run(NamedTuple):
     phases: int
     signature: int
     notes: RunNotes
+    is_cut: bool  # it has more pairs
 
 
 class _Order(NamedTuple):
@@ -44,10 +44,6 @@ class _Order(NamedTuple):
     reversed: tuple[Pair, ...] = ()
 
 
-Runs = Callable[[abi.Interleaving], RunNotes]
-"""Runs a launch once in an order. It raises the launch's error."""
-
-
 @dataclass(slots=True)
 class Verification:
     """Verifies the launches of a context, each with at most ``max_runs`` and ``max_seconds``."""
@@ -56,26 +52,21 @@ class Verification:
     max_seconds: float
     verdicts: list[LaunchVerdict] = field(default_factory=list)
 
-    def verify(
-        self,
-        kernel: str,
-        run: Runs,
-        memory: Sequence[Extent],
-        words: OrderWords,
-    ) -> None:
+    def explore(self, launch: RepeatedLaunch) -> None:
         """Explore a launch, and leave the memory as its first run did.
 
         Raises:
             TMAError: The launch's error in the first interleaving that has one.
         """
-        search = _Search(run, _Memory(memory), words, self.max_runs, self.max_seconds)
+        words = OrderWords(launch.launches)
+        search = _Search(launch, words, self.max_runs, self.max_seconds)
         began = time.perf_counter()
         search.explore()
         first, error = search.first, search.error
         violated = error is not None and not isinstance(error, EmulatedTimeout)
         not_checked = () if violated else search.not_checked()
         verdict = LaunchVerdict(
-            kernel=kernel,
+            kernel=launch.name,
             status="violated" if violated else "incomplete" if not_checked else "clean",
             runs=search.runs,
             operations=first.operations if first else 0,
@@ -91,52 +82,19 @@ class Verification:
             raise error
 
 
-_VERIFICATION: contextvars.ContextVar[Verification | None] = contextvars.ContextVar(
-    "tmaasync verification", default=None
-)
-current_verification = _VERIFICATION.get
-enter_verification = _VERIFICATION.set
-leave_verification = _VERIFICATION.reset
-
-
-class _Memory:
-    """The bytes of a launch's arrays, before it ran."""
-
-    def __init__(self, extents: Iterable[Extent]) -> None:
-        self._ranges = [
-            (one.address + one.first, one.end - one.first)
-            for one in extents
-            if not one.is_read_only and one.end > one.first
-        ]
-        self._before = self._now()
-
-    def _now(self) -> list[bytes]:
-        return [ctypes.string_at(start, size) for start, size in self._ranges]
-
-    def _write(self, contents: Sequence[bytes]) -> None:
-        for (start, size), held in zip(self._ranges, contents, strict=True):
-            if ctypes.string_at(start, size) != held:
-                ctypes.memmove(start, held, size)
-
-    def restored(self) -> Callable[[], None]:
-        """Go back to the start, and return a function that undoes this."""
-        now = self._now()
-        self._write(self._before)
-        return lambda: self._write(now)
-
-
 class _Search:
     """The runs of one launch."""
 
     def __init__(
-        self, run: Runs, memory: _Memory, words: OrderWords, max_runs: int, max_seconds: float
+        self, launch: RepeatedLaunch, words: OrderWords, max_runs: int, max_seconds: float
     ) -> None:
-        self._run, self._memory, self._words = run, memory, words
+        self._launch, self._words = launch, words
         self._reductions: dict[int, int] = {}  # a number for the operation, by address
         self._max_runs, self._until = max_runs, time.perf_counter() + max_seconds
         self._waiting: deque[_Order] = deque()
         self._tried: set[tuple[object, object]] = set()
         self._broken = 0
+        self._is_cut = False
         self.runs = 0
         self.first: _Run | None = None
         self.error: TMAError | None = None
@@ -146,33 +104,28 @@ class _Search:
         """Run until every reversal was tried, one fails, or a limit is reached."""
         found = self._try(_Order())
         while found is not None and self._learn_reductions(found):
-            self._memory.restored()
             found = self._try(_Order())
         if found is None:
             return
         self.first = found
         seen = {found.signature}
         self._add_reversals(_Order(), found)
-        if not self._waiting:
-            return
-        undo = self._memory.restored()
         while self._waiting and self.runs < self._max_runs and time.perf_counter() < self._until:
             order = self._waiting.popleft()
             found = self._try(order)
             if found is None:
                 return
-            self._memory.restored()
             if found.signature not in seen:
                 seen.add(found.signature)
                 self._add_reversals(order, found)
-        undo()
+        self._launch.leave_first()
 
     def _learn_reductions(self, found: _Run) -> bool:
         """Note the atomic functions whose results are unused; return whether any is new."""
         known = len(self._reductions)
         for pair in found.pairs:
             for event in (pair.first, pair.second):
-                function = self._words.reduction(event.address)
+                function = self._words.reduction(event)
                 if pair.kind == abi.Unordered.ACCESS and function is not None:
                     self._reductions[event.address] = zlib.crc32(function.encode())
         return len(self._reductions) > known
@@ -185,18 +138,19 @@ class _Search:
         elif self._waiting:
             total = self.runs + len(self._waiting)
             found.append(f"{len(self._waiting)} of {total:,} known orders (max_runs, max_seconds)")
-        if self.first and len(self.first.pairs) >= abi.MOST_PAIRS:
-            found.append(f"unordered pairs beyond the first {abi.MOST_PAIRS:,}")
+        if self._is_cut:
+            found.append(f"unordered pairs beyond the first {abi.MOST_PAIRS:,} of a run")
         return (*found, *RunNotes(self._broken, is_unsearched=False).not_checked())
 
     def _try(self, order: _Order) -> _Run | None:
         self.runs += 1
         try:
-            found = _run_in(self._run, order, self._reductions)
+            found = _run_in(self._launch, order, self._reductions)
         except FOUND as error:
             self.error, self.reversed = error, order.reversed
             return None
         self._broken |= found.notes.broken
+        self._is_cut |= found.is_cut
         return found
 
     def _add_reversals(self, order: _Order, found: _Run) -> None:
@@ -224,7 +178,7 @@ def _can_wait(pair: Pair) -> bool:
     return pair.second.kind != abi.SyncKind.PHASE and pair.kind != abi.Unordered.REFUSAL
 
 
-def _run_in(run: Runs, order: _Order, reductions: Mapping[int, int]) -> _Run:
+def _run_in(launch: RepeatedLaunch, order: _Order, reductions: Mapping[int, int]) -> _Run:
     holds = (abi.Hold * len(order.holds))(
         *(abi.Hold(abi.SyncEvent(*one), abi.SyncEvent(*until)) for one, until in order.holds)
     )
@@ -241,7 +195,7 @@ def _run_in(run: Runs, order: _Order, reductions: Mapping[int, int]) -> _Run:
         reduction=known,
     )
     try:
-        notes = run(interleaving)
+        notes = launch.run(interleaving)
     finally:
         size = interleaving.pairs * ctypes.sizeof(abi.UnorderedPair)
         address = ctypes.cast(interleaving.pair, ctypes.c_void_p).value
@@ -253,6 +207,7 @@ def _run_in(run: Runs, order: _Order, reductions: Mapping[int, int]) -> _Run:
         interleaving.phases,
         interleaving.signature,
         notes,
+        interleaving.pairs == abi.MOST_PAIRS,
     )
 
 

@@ -8,13 +8,10 @@ from typing import Any
 
 from tmaasync._kinds import check_integers, is_number, shown
 from tmaasync.emulate.launch.last_verdict import keep_verdict
-from tmaasync.emulate.launch.schedule import current_schedule, scheduled
+from tmaasync.emulate.launch.repeated import exploring
 from tmaasync.emulate.launch.verdict import Verdict
-from tmaasync.emulate.launch.verified import (
-    Verification,
-    enter_verification,
-    leave_verification,
-)
+from tmaasync.emulate.launch.verified import Verification
+from tmaasync.emulate.launch.world import current_world
 from tmaasync.errors import ArgumentError, TMAError
 
 
@@ -55,9 +52,14 @@ def verify(
             "Pass emulate.verify(kernel, grid, block, args)",
         )
         raise ArgumentError.broken("call", shown(call), rule, remedy)
+    world = current_world()
+    if world is not None:
+        world.synchronize()
     with verifying(max_runs=max_runs, max_seconds=max_seconds) as verification:
         try:
             call(*args, **options)
+            if world is not None:
+                world.synchronize()
         except TMAError as error:
             if all(error is not one.error for one in verification.verdicts):
                 raise
@@ -76,10 +78,5 @@ def verifying(*, max_runs: int, max_seconds: float) -> Iterator[Verification]:
                 name, shown(value), "it must be above 0", "Pass a positive one"
             )
     verification = Verification(max_runs, max_seconds)
-    tolerate = current_schedule().tolerate
-    token = enter_verification(verification)
-    try:
-        with scheduled("round_robin", races=True, tolerate=tolerate):
-            yield verification
-    finally:
-        leave_verification(token)
+    with exploring(verification):
+        yield verification

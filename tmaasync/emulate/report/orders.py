@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tmaasync._driver import LaunchConfig
-from tmaasync._forks import cached_property
 from tmaasync._source.atomics import unused_atomics
+from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.report.words import Words
 from tmaasync.emulate.verified_abi import NAMED, SyncEvent, SyncKind, Unordered
 
@@ -44,48 +47,75 @@ class Pair(NamedTuple):
         return self.cta, self.barrier, self.word
 
 
-class OrderWords:
-    """The words of a kernel's source for the order of a launch."""
+_unused = functools.lru_cache(16)(unused_atomics)
 
-    def __init__(self, words: Words, config: LaunchConfig) -> None:
-        """Take the names and lines of a kernel, and its launch."""
-        self._words, self._config = words, config
+
+class _Numbered(NamedTuple):
+    """A launch of those that run together, and the number of its first thread."""
+
+    words: Words
+    config: LaunchConfig
+    first_thread: int
+    code: int  # address of the kernel's library
+
+    def line(self, address: int) -> str | None:
+        """Return the line in the kernel's source of an address in its code."""
+        return self.words.line(address - self.code) if address else None
+
+
+class OrderWords:
+    """The words of the kernels' sources for the order of launches that run together, or of one."""
+
+    def __init__(self, launches: Iterable[tuple[EmulatedProgram, LaunchConfig]]) -> None:
+        """Take the kernels and their launches, in the order of their threads' numbers."""
+        self._launches: list[_Numbered] = []
+        threads = 0
+        for program, config in launches:
+            words = Words(program, config.shared_bytes)
+            self._launches.append(_Numbered(words, config, threads, program.address_of(0)))
+            threads += math.prod(config.grid) * math.prod(config.block)
 
     def pair(self, pair: Pair) -> str:
         """Say that the second event of a pair goes before the first."""
         if pair.kind == Unordered.REFUSAL:
             return f"the request of {self._event(pair.first)} for a cluster fails"
-        place = "" if pair.kind == Unordered.ACCESS else f"at {self._barrier(pair.barrier)}, "
+        place = "" if pair.kind == Unordered.ACCESS else f"at {self._barrier(pair)}, "
         return f"{place}{self._event(pair.second)} goes before {self._event(pair.first)}"
 
-    def reduction(self, address: int) -> str | None:
-        """Return the atomic function that is called at an address without use of its result."""
-        source = self._words.program.source
-        file, _, line = (self._words.line(address) or "").rpartition(":")
-        return self._unused.get(int(line)) if file == source.name else None
+    def reduction(self, event: Event) -> str | None:
+        """Return the atomic function that an event calls without use of its result."""
+        launch = self._launch_of(event)
+        source = launch.words.program.source
+        file, _, line = (launch.line(event.address) or "").rpartition(":")
+        return _unused(source.text).get(int(line)) if file == source.name else None
 
-    @cached_property
-    def _unused(self) -> dict[int, str]:
-        return unused_atomics(self._words.program.source.text)
+    def _launch_of(self, event: Event) -> _Numbered:
+        after = bisect.bisect(self._launches, event.owner, key=lambda one: one.first_thread)
+        return self._launches[after - 1]
 
-    def _barrier(self, offset: int) -> str:
-        if offset & NAMED:
-            return f"named barrier {offset ^ NAMED}"
-        return self._words.name(offset) or f"the mbarrier at shared offset {offset}"
+    def _barrier(self, pair: Pair) -> str:
+        if pair.barrier & NAMED:
+            return f"named barrier {pair.barrier ^ NAMED}"
+        thread = pair.second if pair.first.kind == SyncKind.PHASE else pair.first
+        name = self._launch_of(thread).words.name(pair.barrier)
+        return name or f"the mbarrier at shared offset {pair.barrier}"
 
     def _event(self, event: Event) -> str:
         if event.kind == SyncKind.PHASE:
             return f"the end of phase {event.number}"
-        line, block = self._words.line(event.address), _block(self._config, event)
+        launch = self._launch_of(event)
+        line = launch.line(event.address)
         at = "" if line is None else f" at {line}"
-        thread = f"thread {event.owner % math.prod(self._config.block)} of block {block}{at}"
+        cta, index = divmod(event.owner - launch.first_thread, math.prod(launch.config.block))
+        thread = f"thread {index} of block {_block(launch.config, cta)}{at}"
+        if len(self._launches) > 1:
+            thread += f" in launch {self._launches.index(launch)}"
         return f"what lands for {thread}" if event.kind == SyncKind.LANDING else thread
 
 
-def _block(config: LaunchConfig, event: Event) -> tuple[int, int, int]:
-    """Return the block of an event's thread; a cluster's threads have consecutive numbers."""
+def _block(config: LaunchConfig, cta: int) -> tuple[int, int, int]:
+    """Return the block of a CTA; CTAs of a cluster have consecutive numbers."""
     size = config.cluster or (1, 1, 1)
-    cta = event.owner // math.prod(config.block)
     index, rank = divmod(cta, math.prod(size))
     across, down = config.grid[0] // size[0], config.grid[1] // size[1]
     return (

@@ -111,7 +111,7 @@ struct SyncEvent {
     uint32_t barrier;  // shared offset or kNamed; of a phase only
     uint64_t owner;    // number of the thread in the grid; of a phase the CTA's
     uint64_t number;   // of the thread's operation, or of the phase
-    uint64_t address;  // in the kernel's library
+    uint64_t address;  // in the kernel's code
 };
 
 // The unordered pairs that a run lists.
@@ -148,7 +148,7 @@ struct Hold {
 
 // An atomic function whose result the source leaves unused, and a number for its operation.
 struct UnusedAtomic {
-    uint64_t address;  // of the call, in the kernel's library
+    uint64_t address;  // of the call, in the kernel's code
     uint64_t operation;
 };
 
@@ -165,6 +165,19 @@ struct Interleaving {
     uint64_t operations;
     uint64_t phases;
     uint64_t signature;  // equal for runs that differ only in the order of independent events
+};
+
+// A word of global memory.
+struct HeldWord {
+    uint64_t address;
+    uint64_t word;
+};
+
+// The words that a run changes, as they were before it. Python gives them back to free().
+struct UndoLog {
+    uint64_t launch;  // number of the launch that the run repeats; 0: it repeats none
+    HeldWord* word;
+    uint64_t words;
 };
 
 struct LaunchNumbers {
@@ -192,6 +205,7 @@ struct LaunchNumbers {
     uint64_t subscripts;
     const Subscript* subscript;  // by increasing address
     Interleaving* interleaving;  // of a verified launch; null in others
+    UndoLog* undo;               // of a launch that is repeated, and searched; null in others
 };
 
 // One of the launches that run together.

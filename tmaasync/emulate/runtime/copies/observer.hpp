@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <tmaasync_emulate/calls.hpp>
 
+#include "memory/accesses.hpp"
 #include "memory/unwritten.hpp"
 #include "schedule/faults.hpp"
 
@@ -30,7 +31,9 @@ public:
 
     void global(const void* pointer, uint64_t bytes, bool writes) {
         if (!global_) return;
-        cluster_.detector->global(*global_, reinterpret_cast<uintptr_t>(pointer), bytes, writes);
+        const auto address = reinterpret_cast<uintptr_t>(pointer);
+        if (writes) keep_before_write(cluster_, address, bytes);
+        cluster_.detector->global(*global_, address, bytes, writes);
     }
 
     // Checks a unit that TMA reads. Without a detector, a partly written unit goes unnoticed.

@@ -4,6 +4,7 @@
 #include "launch/run.hpp"
 #include "report/report.hpp"
 #include "tensor_memory/allocation.hpp"
+#include "verify/sync_order.hpp"
 
 namespace tmaasync_emulate {
 
@@ -171,6 +172,8 @@ void Grid::begin(Lane& lane) {
         history.before.join(*known);
     }
     lane.launch.begins_after = lane.previous->traced_to;
+    if (SyncOrder* order = lane.launch.order)
+        order->begin_after(lane.previous->launch, lane.launch);
 }
 
 void Grid::finish(Residents& residents, std::size_t number) {

@@ -2,6 +2,8 @@
 
 #include <link.h>
 
+#include <span>
+
 #include "crash/watchdog.hpp"
 #include "host/interrupts.hpp"
 #include "host/process_mutex.hpp"
@@ -118,6 +120,39 @@ static std::unique_ptr<OwnedReport> report_of_run(Grid& grid) {
     return std::make_unique<OwnedReport>(ReportKind::kInterrupted);
 }
 
+// The records of launches that are verified or repeated.
+class Records {
+public:
+    Records(const LaunchNumbers& numbers, GridRaces& races, std::span<Launch> launches)
+        : numbers_(numbers) {
+        if (numbers.interleaving) {
+            uint64_t threads = 0;
+            for (const Launch& one : launches) threads += one.all_threads();
+            order_.emplace(*numbers.interleaving, threads);
+            races.lost.emplace();
+        }
+        // Runs that repeat each other are one launch for tensor maps that it edits.
+        if (numbers.undo) {
+            if (numbers.undo->launch) races.launch = numbers.undo->launch;
+            numbers.undo->launch = races.launch;
+        }
+        for (Launch& one : launches) {
+            if (order_) one.order = &*order_;
+            if (numbers.undo) one.memory.undo = &undo_;
+        }
+    }
+
+    void hand_over() {
+        if (order_) order_->hand_over();
+        if (numbers_.undo) undo_.hand_over(*numbers_.undo);
+    }
+
+private:
+    const LaunchNumbers& numbers_;
+    std::optional<SyncOrder> order_;
+    Undo undo_;
+};
+
 static std::unique_ptr<OwnedReport> launch(
     void (*kernel)(void* const*),
     const LaunchNumbers& numbers,
@@ -127,18 +162,11 @@ static std::unique_ptr<OwnedReport> launch(
     GridRaces races{numbers.searched_words};
     GridTrace trace;
     Launch whole = launch_from(kernel, numbers, arguments, races, trace, stop);
-    std::optional<SyncOrder> order;
-    if (numbers.interleaving) {
-        order.emplace(
-            *numbers.interleaving, whole.clusters() * whole.cluster_ctas() * whole.threads()
-        );
-        whole.order = &*order;
-        races.lost.emplace();
-    }
+    Records records(numbers, races, {&whole, 1});
     Grid grid(whole, numbers.workers, numbers.resident);
     std::unique_ptr<OwnedReport> report = report_of_run(grid);
     if (numbers.log) *numbers.log = trace.copied();
-    if (order) order->hand_over();
+    records.hand_over();
     numbers.notes->is_unsearched = races.is_over();
     if (numbers.searched_words) {
         races.shadow.for_each_written([&](uintptr_t address) {
@@ -158,18 +186,16 @@ static std::unique_ptr<OwnedReport> launch_together(
     Posts posts;
     std::vector<Launch> launches;
     launches.reserve(count);
-    uint32_t clusters = 0;
     for (uint32_t i = 0; i < count; ++i) {
         const DeviceLaunch& one = given[i];
         Launch launch =
             launch_from(one.kernel, *one.numbers, one.arguments, races, traces[i], stop);
-        launch.number = i;
-        launch.first_cluster = clusters;
+        if (i > 0) launch.number_after(launches.back());
         launch.history = &histories[i];
         if (launch.trace) launch.posts = &posts;
-        clusters += static_cast<uint32_t>(launch.clusters());
         launches.push_back(std::move(launch));
     }
+    Records records(*given[0].numbers, races, launches);
     Grid grid;
     std::map<uint32_t, const Lane*> last;
     for (uint32_t i = 0; i < count; ++i) {
@@ -178,8 +204,10 @@ static std::unique_ptr<OwnedReport> launch_together(
         previous = grid.add(launches[i], given[i].numbers->resident, previous);
     }
     std::unique_ptr<OwnedReport> report = report_of_run(grid);
+    records.hand_over();
     for (uint32_t i = 0; i < count; ++i) {
         if (given[i].numbers->log) *given[i].numbers->log = traces[i].copied();
+        given[i].numbers->notes->is_unsearched = races.is_over();
     }
     return report;
 }
@@ -207,6 +235,13 @@ extern "C" TMAASYNC_EMULATE_CALL Report* tmaasync_emulate_launch_together(
         return launch_together(count, launches, stop);
     });
     return report.release();
+}
+
+// Exchanges the words of a log with those in memory: it undoes the run, and again redoes it.
+extern "C" TMAASYNC_EMULATE_CALL void tmaasync_emulate_exchange(HeldWord* word, uint64_t words) {
+    for (HeldWord* one = word; one != word + words; ++one) {
+        std::swap(one->word, *reinterpret_cast<uint64_t*>(one->address));
+    }
 }
 
 extern "C" TMAASYNC_EMULATE_CALL void tmaasync_emulate_free_report(Report* report) {

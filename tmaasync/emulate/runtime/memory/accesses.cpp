@@ -88,6 +88,7 @@ void touch_global(
     bool is_system
 ) {
     check_grids_awaited(fiber, address);
+    if (writes) keep_before_write(*fiber.cluster, address, bytes);
     Detector& detector = *fiber.cluster->detector;
     Actor actor = detector.ordinary(fiber.number, fiber.site, operation, is_system);
     actor.may_repeat = may_repeat(operation, bytes);

@@ -44,6 +44,8 @@ struct Launch {
     // Members of a launch that runs together with launches of other devices.
     uint32_t number = 0;
     uint32_t first_cluster = 0;
+    uint64_t first_cta = 0;
+    uint64_t first_thread = 0;
     LaunchHistory* history = nullptr;
     Posts* posts = nullptr;     // null without a trace; with one, events take time
     uint64_t begins_after = 0;  // trace time at which the device's launch before ended
@@ -52,6 +54,14 @@ struct Launch {
     uint32_t threads() const { return count(block); }
     uint32_t cluster_ctas() const { return count(cluster); }
     uint64_t clusters() const { return uint64_t{grid.x} * grid.y * grid.z / cluster_ctas(); }
+    uint64_t all_threads() const { return clusters() * cluster_ctas() * threads(); }
+    // Numbers the launch, and what it has, after another one that runs together with it.
+    void number_after(const Launch& other) {
+        number = other.number + 1;
+        first_cluster = other.first_cluster + static_cast<uint32_t>(other.clusters());
+        first_cta = other.first_cta + other.clusters() * other.cluster_ctas();
+        first_thread = other.first_thread + other.all_threads();
+    }
     // Static variables lie after the dynamic memory.
     uint32_t dynamic_bytes() const {
         return (shared_bytes + kStaticAlignment - 1) / kStaticAlignment * kStaticAlignment;

@@ -10,6 +10,7 @@
 #include "abi.hpp"
 #include "state/own_arrays.hpp"
 #include "state/pointer_index.hpp"
+#include "state/undo.hpp"
 
 namespace tmaasync_emulate {
 
@@ -22,6 +23,8 @@ struct LaunchMemory {
     const uint8_t* fresh = nullptr;
 
     OwnArrays own_arrays{};
+
+    Undo* undo = nullptr;  // null unless the launch is repeated
 
     std::shared_ptr<PointerIndex> pointers = std::make_shared<PointerIndex>();
 

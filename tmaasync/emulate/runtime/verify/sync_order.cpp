@@ -13,8 +13,13 @@ static bool is_same(const SyncEvent& a, const SyncEvent& b) {
     return a.kind == b.kind && a.owner == b.owner && a.number == b.number && a.barrier == b.barrier;
 }
 
+static uint64_t index_in_launch(const Cluster& cluster) {
+    return cluster.index - cluster.launch.first_cluster;
+}
+
 uint64_t cta_number(const Cluster& cluster, const Cta& cta) {
-    return cluster.index * cluster.ctas.size() + cta.rank;
+    const uint64_t in_launch = index_in_launch(cluster) * cluster.ctas.size() + cta.rank;
+    return cluster.launch.first_cta + in_launch;
 }
 
 SyncOrder::SyncOrder(Interleaving& given, uint64_t threads)
@@ -33,15 +38,33 @@ void SyncOrder::hand_over() {
     std::memcpy(given_.pair, pairs_.data(), bytes);
 }
 
+void SyncOrder::begin_after(const Launch& previous, const Launch& launch) {
+    const auto end_of = [](const Launch& one) { return one.first_thread + one.all_threads(); };
+    Clock all;
+    for (uint64_t thread = previous.first_thread; thread < end_of(previous); ++thread) {
+        all.join(known_[thread]);
+        all.raise(static_cast<Agent>(thread), static_cast<Epoch>(counts_[thread]));
+    }
+    for (uint64_t thread = launch.first_thread; thread < end_of(launch); ++thread) {
+        known_[thread] = all;
+    }
+}
+
 // --- operations of threads ----------------------------------------------------------------------
 
 uint64_t SyncOrder::thread_of(const Fiber& fiber) const {
-    return fiber.cluster->index * fiber.cluster->fibers.size() + fiber.number;
+    const Cluster& cluster = *fiber.cluster;
+    const uint64_t in_launch = index_in_launch(cluster) * cluster.fibers.size() + fiber.number;
+    return cluster.launch.first_thread + in_launch;
+}
+
+// The address of a thread's call in the kernel's code; 0 outside.
+static uint64_t call_of(const Fiber& fiber) {
+    return fiber.cluster->launch.memory.library.holds(fiber.site, 1) ? fiber.site - 1 : 0;
 }
 
 SyncEvent SyncOrder::event_of(const Fiber& fiber, uint64_t number) const {
-    const uint64_t address = fiber.cluster->launch.memory.address_in_library(fiber.site);
-    return {SyncKind::kOperation, 0, thread_of(fiber), number, address};
+    return {SyncKind::kOperation, 0, thread_of(fiber), number, call_of(fiber)};
 }
 
 SyncOrder::Held* SyncOrder::held(const SyncEvent& event) {
@@ -299,10 +322,10 @@ void SyncOrder::wait_for_mmas(const Fiber& fiber, std::size_t group) {
 uint64_t SyncOrder::reduction_of(const Fiber& fiber, SyncAccess access) const {
     if (access == SyncAccess::kReduce) return 0;
     if (access != SyncAccess::kReadAndWrite) return kNoReduction;
-    const uint64_t address = fiber.cluster->launch.memory.address_in_library(fiber.site);
+    const uint64_t call = call_of(fiber);
     const UnusedAtomic* const end = given_.reduction + given_.reductions;
     const UnusedAtomic* const found = std::find_if(
-        given_.reduction, end, [&](const UnusedAtomic& one) { return one.address == address; }
+        given_.reduction, end, [&](const UnusedAtomic& one) { return one.address == call; }
     );
     return found == end ? kNoReduction : found->operation;
 }

@@ -40,7 +40,9 @@ public:
 
     SyncOrder(Interleaving& given, uint64_t threads);
 
-    // Called at the end of the launch.
+    // Called before a launch starts, which another launch of its stream precedes.
+    void begin_after(const Launch& previous, const Launch& launch);
+    // Called at the end of all launches.
     void hand_over();
 
     // --- operations of threads ---
