@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import runpy
 import sys
 import traceback
@@ -20,15 +22,15 @@ def run_script(path: Path, arguments: Sequence[str], *, quietly: bool, wanted: s
     Args:
         path: Path of the script.
         arguments: Its ``sys.argv`` after the path.
-        quietly: Whether its output goes to stderr, so that stdout is the command's alone.
+        quietly: Whether its output goes to stderr, that of kernels and child processes too, so that
+            stdout is the command's alone.
         wanted: The files that the command takes, for the error.
 
     Raises:
         ArgumentError: The script cannot be read, or is no Python.
     """
     _check(path, wanted)
-    output = contextlib.redirect_stdout(sys.stderr) if quietly else contextlib.nullcontext()
-    with output, _as_main(path, arguments):
+    with _on_stderr() if quietly else contextlib.nullcontext(), _as_main(path, arguments):
         try:
             runpy.run_path(str(path), run_name="__main__")
         except SystemExit as asked:
@@ -56,6 +58,22 @@ def _check(path: Path, wanted: str) -> None:
         raise ArgumentError.broken(
             "file", f"{str(path)!r}", f"it is no Python script ({error})", f"Pass {wanted}"
         ) from None
+
+
+@contextlib.contextmanager
+def _on_stderr() -> Iterator[None]:
+    """Send to stderr what Python, the printf of kernels and child processes write to stdout."""
+    flush = ctypes.CDLL(None).fflush
+    flush(None)
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        flush(None)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 @contextlib.contextmanager

@@ -29,8 +29,8 @@ def verify(
 ) -> None:
     """Run a script's kernels on the CPU in all interleavings, and give a verdict on each launch.
 
-    The exit code is 0 if all are clean, 1 if one is violated or the script fails, and 2 if
-    something was not checked.
+    The exit code is 1 if one is violated or the script fails, whatever its own code; else 2 if
+    something was not checked, and 0 if all are clean.
     """
     with (
         on_cpu(text_of(file)),
@@ -46,4 +46,4 @@ def verify(
         print_json({"file": file, **verdict.as_dict()})
     else:
         typer.echo(str(verdict))
-    raise typer.Exit(code or _EXIT_CODES[verdict.status])
+    raise typer.Exit(1 if code else _EXIT_CODES[verdict.status])

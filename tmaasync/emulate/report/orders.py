@@ -51,7 +51,7 @@ _unused = functools.lru_cache(16)(unused_atomics)
 
 
 class _Numbered(NamedTuple):
-    """A launch of those that run together, and the number of its first thread."""
+    """One of the launches that run together, and the number of its first thread."""
 
     words: Words
     config: LaunchConfig
