@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tmaasync.emulate import abi, verified_abi
+from tmaasync.emulate import abi
 from tmaasync.emulate.chips import CHIPS
 from tmaasync.emulate.include_path import DEVICE_DIR, EMULATOR_DIR, OWN_FOLDERS, toolkit_folders
 from tmaasync.emulate.report.sentences import SENTENCES
@@ -26,7 +26,7 @@ HEADERS = ("abi.hpp", "tma/tensor_map.hpp", "tmaasync_emulate/calls.hpp")
 COMPARED = (RUNTIME / "abi.hpp", DEVICE_DIR / "tmaasync_emulate" / "fault.hpp")
 # Python has the sentences of the faults alone, in the runtime's order.
 FaultKind = enum.IntEnum("FaultKind", [*SENTENCES], start=0)  # type: ignore[misc]
-SHARED = vars(abi) | vars(verified_abi)
+SHARED = vars(abi)
 IN_TRACES: dict[str, np.dtype[Any]] = {"Event": events.EVENT_DTYPE, "RoleRecord": ROLE_DTYPE}
 STRUCTS = {
     **IN_TRACES,
@@ -52,8 +52,8 @@ CONSTANTS = {
     "kRules": len(abi.Rule),
     "kNothing": events.NOTHING,
     "kNobody": events.NOBODY,
-    "kNamed": verified_abi.NAMED,
-    "kMostPairs": verified_abi.MOST_PAIRS,
+    "kNamed": abi.NAMED,
+    "kMostPairs": abi.MOST_PAIRS,
     "kMaxDynamicBytes": max(chip.device.shared_bytes for chip in CHIPS.values()),
     "kMaxStaticBytes": max(chip.static_shared_bytes for chip in CHIPS.values()),
     "kMapBytes": TENSOR_MAP_BYTES,

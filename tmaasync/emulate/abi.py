@@ -1,6 +1,7 @@
 """The declarations that Python shares with the emulator's runtime: structs, enums and numbers.
 
-Their twins are in runtime/abi.hpp; tests/emulate/test_abi.py compares both sides, name by name.
+Structs have the fields of runtime/abi.hpp, which is read here. Enums and numbers stand in both:
+tests/emulate/test_abi.py compares them, and the places of fields, with what a compiler says.
 Events and roles of traces are in `tmaasync.trace`.
 """
 
@@ -8,15 +9,22 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import re
 from typing import Any
 
-from tmaasync.emulate.verified_abi import Interleaving
+from tmaasync.emulate.include_path import DEVICE_DIR, EMULATOR_DIR
 
 STATIC_ALIGNMENT = 1024
 """Static shared variables lie after the dynamic shared memory, at a multiple of these bytes."""
 
 ADDRESS_BITS = 48
 """Of the address in a fact of the kind ``OUTSIDE_ARRAY``; the array's number lies above."""
+
+MOST_PAIRS = 4096
+"""The unordered pairs that a run lists."""
+
+NAMED = 1 << 31
+"""A named barrier's number lies below this bit of a `SyncEvent`'s barrier."""
 
 
 class Policy(enum.IntEnum):
@@ -185,19 +193,84 @@ class Rule(enum.IntEnum):
     WAIT_PARITY = 36
 
 
-# --- a launch ---------------------------------------------------------------------------------
+class SyncKind(enum.IntEnum):
+    """The kinds of events that synchronise threads."""
+
+    OPERATION = 0
+    LANDING = 1
+    PHASE = 2
 
 
+class Unordered(enum.IntEnum):
+    """What changes if the second of two unordered events comes first."""
+
+    ARRIVAL = 0
+    WAIT = 1
+    MISSED_PHASE = 2
+    EXPECTATION = 3
+    ACCESS = 4
+    REFUSAL = 5
+    CONTEXT = 6
+
+
+# --- structs ----------------------------------------------------------------------------------
+
+_ROLE_BYTES = 40
+_HEADERS = (
+    EMULATOR_DIR / "runtime" / "abi.hpp",
+    DEVICE_DIR / "tmaasync_emulate" / "fault.hpp",
+    DEVICE_DIR / "tmaasync_emulate" / "calls.hpp",
+)
+_CODE = re.sub(r" *//.*", "", "".join(one.read_text(encoding="utf-8") for one in _HEADERS))
+_ENUM = re.compile(r"^enum class (\w+) : (\w+)", re.MULTILINE)
+_STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(
+    r"^ {4}(?P<type>\w[\w *]*[ *])(?P<name>\w+)(?:\[(?P<count>\w+)\])?(?: = \w+)?;"
+    r"|^ {4}\w+\*? \(\*(?P<function>\w+)\)\(",
+    re.MULTILINE,
+)
+_BODIES = dict(_STRUCT.findall(_CODE))
+_COUNTS = {"kRoleBytes": _ROLE_BYTES, "kRules": len(Rule)}
+_TYPES: dict[str, Any] = {
+    "char": ctypes.c_char,
+    "double": ctypes.c_double,
+    "uintptr_t": ctypes.c_uint64,
+    "int64_t": ctypes.c_int64,
+    **{f"uint{bits}_t": getattr(ctypes, f"c_uint{bits}") for bits in (8, 16, 32, 64)},
+    "const char*": ctypes.c_char_p,
+    "const uint8_t*": ctypes.c_char_p,
+    "uint8_t*": ctypes.POINTER(ctypes.c_char),
+}
+_TYPES |= {name: _TYPES[held] for name, held in _ENUM.findall(_CODE)}
+
+
+def _read(struct: type[Any]) -> type[Any]:
+    """Give a class the fields of the headers' struct of the same name."""
+    struct._fields_ = tuple(map(_field, _FIELD.finditer(_BODIES[struct.__name__])))
+    _TYPES[struct.__name__] = struct
+    return struct
+
+
+def _field(found: re.Match[str]) -> tuple[str, Any]:
+    """Return a field; functions, and pointers to what Python does not read, are addresses."""
+    if found["function"]:
+        return found["function"], ctypes.c_void_p
+    written = found["type"].strip()
+    kind = _TYPES.get(written)
+    if kind is None:
+        pointed = _TYPES.get(written.removeprefix("const ").removesuffix("*"))
+        kind = ctypes.c_void_p if pointed is None else ctypes.POINTER(pointed)
+    return found["name"], kind * _COUNTS[found["count"]] if found["count"] else kind
+
+
+@_read
 class ParameterFacts(ctypes.Structure):
     """A parameter of a kernel, which the kernel's library exports."""
 
-    _fields_ = (("kind", ctypes.c_char), ("size_bytes", ctypes.c_uint32))
 
-
+@_read
 class Extents(ctypes.Structure):
     """Numbers of threads, blocks or clusters."""
-
-    _fields_ = tuple((axis, ctypes.c_uint32) for axis in "xyz")
 
     @property
     def sides(self) -> tuple[int, int, int]:
@@ -205,129 +278,82 @@ class Extents(ctypes.Structure):
         return self.x, self.y, self.z
 
 
+@_read
 class Array(ctypes.Structure):
     """An array of the launch."""
 
-    _fields_ = (
-        ("start", ctypes.c_uint64),
-        ("bytes", ctypes.c_uint64),
-        ("may_hold_pointers", ctypes.c_uint64),
-    )
 
-
+@_read
 class Subscript(ctypes.Structure):
     """Code that accesses memory by a subscript of a pointer parameter, and the array's number."""
 
-    _fields_ = (
-        ("start", ctypes.c_uint64),
-        ("end", ctypes.c_uint64),
-        ("array", ctypes.c_uint32),
-        ("is_store", ctypes.c_uint32),
-    )
 
-
+@_read
 class EventLog(ctypes.Structure):
     """The events and roles of a traced launch, allocated by the runtime."""
 
-    _fields_ = (
-        ("events", ctypes.c_void_p),
-        ("count", ctypes.c_uint64),
-        ("roles", ctypes.c_void_p),
-        ("role_count", ctypes.c_uint64),
-    )
 
-
+@_read
 class RuleNote(ctypes.Structure):
     """The violations of a rule in a launch that goes on, and the address of the first."""
 
-    _fields_ = (("count", ctypes.c_uint64), ("address", ctypes.c_uint64))
 
-
+@_read
 class RuleNotes(ctypes.Structure):
     """The notes of a launch; ``broken`` has a bit for each rule, and bit 0 for maps in memory."""
 
-    _fields_ = (
-        ("broken", ctypes.c_uint64),
-        ("is_unsearched", ctypes.c_uint64),
-        ("note", RuleNote * len(Rule)),
-    )
+
+@_read
+class SyncEvent(ctypes.Structure):
+    """An event that synchronises threads."""
 
 
+@_read
+class UnorderedPair(ctypes.Structure):
+    """Two events whose order another interleaving may reverse."""
+
+
+@_read
+class Hold(ctypes.Structure):
+    """An event that waits until another one has happened."""
+
+
+@_read
+class UnusedAtomic(ctypes.Structure):
+    """An atomic function whose result is unused, by the address of its call."""
+
+
+@_read
+class Interleaving(ctypes.Structure):
+    """The order of one run of a verified launch."""
+
+
+@_read
 class HeldWord(ctypes.Structure):
     """A word of global memory."""
 
-    _fields_ = (("address", ctypes.c_uint64), ("word", ctypes.c_uint64))
 
-
+@_read
 class UndoLog(ctypes.Structure):
     """The words that a run changes, as they were before it."""
 
-    _fields_ = (
-        ("launch", ctypes.c_uint64),
-        ("word", ctypes.POINTER(HeldWord)),
-        ("words", ctypes.c_uint64),
-    )
 
-
+@_read
 class LaunchNumbers(ctypes.Structure):
     """The parameters of a launch."""
 
-    _fields_ = (
-        ("grid", Extents),
-        ("block", Extents),
-        ("cluster", Extents),
-        ("shared_bytes", ctypes.c_uint32),
-        ("policy", ctypes.c_uint32),
-        ("workers", ctypes.c_uint32),
-        ("resident", ctypes.c_uint32),
-        ("seed", ctypes.c_uint64),
-        ("budget_seconds", ctypes.c_double),
-        ("arrays", ctypes.c_uint64),
-        ("array", ctypes.POINTER(Array)),
-        ("registers", ctypes.c_uint32),
-        ("has_wide_maps", ctypes.c_uint32),
-        ("sms", ctypes.c_uint32),
-        ("searched_words", ctypes.c_uint64),
-        ("log", ctypes.POINTER(EventLog)),
-        ("written", ctypes.POINTER(ctypes.c_char)),
-        ("grid_barrier", ctypes.POINTER(ctypes.c_uint32)),
-        ("fresh", ctypes.c_char_p),
-        ("tolerated", ctypes.c_uint64),
-        ("notes", ctypes.POINTER(RuleNotes)),
-        ("subscripts", ctypes.c_uint64),
-        ("subscript", ctypes.POINTER(Subscript)),
-        ("interleaving", ctypes.POINTER(Interleaving)),
-        ("undo", ctypes.POINTER(UndoLog)),
-    )
 
-
+@_read
 class DeviceLaunch(ctypes.Structure):
     """One of the launches that run together."""
 
-    _fields_ = (
-        ("kernel", ctypes.c_void_p),
-        ("numbers", ctypes.POINTER(LaunchNumbers)),
-        ("arguments", ctypes.c_void_p),
-        ("device", ctypes.c_uint32),
-        ("queue", ctypes.c_uint32),
-    )
 
-
+@_read
 class Interpreter(ctypes.Structure):
     """Functions of Python's C API."""
 
-    _fields_ = (
-        ("release", ctypes.c_void_p),
-        ("acquire", ctypes.c_void_p),
-        ("run_handlers", ctypes.c_void_p),
-        ("runs_handlers", ctypes.c_uint32),
-        ("stops_at_interrupt", ctypes.c_uint32),
-    )
-
 
 # --- the report of a failed launch ------------------------------------------------------------
-
-_ROLE_BYTES = 40
 
 
 def text_of(raw: bytes) -> str:
@@ -339,154 +365,63 @@ def _listed(first: Any, count: int) -> list[Any]:
     return first[:count] if count else []
 
 
+@_read
 class Mention(ctypes.Structure):
     """A fact of a fault."""
 
-    _fields_ = (("value", ctypes.c_uint64), ("kind", ctypes.c_uint32))
 
-
+@_read
 class Numbers(ctypes.Structure):
     """A list of numbers."""
-
-    _fields_ = (("first", ctypes.POINTER(ctypes.c_uint32)), ("count", ctypes.c_uint64))
 
     def listed(self) -> list[int]:
         """Return the numbers."""
         return _listed(self.first, self.count)
 
 
+@_read
 class WarpReport(ctypes.Structure):
     """A warp of the failed cluster."""
 
-    _fields_ = (
-        ("block", Extents),
-        ("warp", ctypes.c_uint32),
-        ("has_ended", ctypes.c_uint32),
-        ("role", ctypes.c_char * _ROLE_BYTES),
-    )
 
-
+@_read
 class BarrierReport(ctypes.Structure):
     """An mbarrier of the failed cluster, and the warps that arrived and waited."""
 
-    _fields_ = (
-        ("block", Extents),
-        ("offset", ctypes.c_uint32),
-        ("count", ctypes.c_uint32),
-        ("arriving_threads", ctypes.c_uint32),
-        ("phase", ctypes.c_uint64),
-        ("arrived", Numbers),
-        ("arrivers", Numbers),
-        ("waited", Numbers),
-    )
 
-
+@_read
 class MbarrierWait(ctypes.Structure):
     """The mbarrier of a wait, in its current phase."""
 
-    _fields_ = (
-        ("block", Extents),
-        ("offset", ctypes.c_uint32),
-        ("phase", ctypes.c_uint64),
-        ("missing_bytes", ctypes.c_int64),
-        ("expected_bytes", ctypes.c_int64),
-        ("missing_arrivals", ctypes.c_uint32),
-        ("landings", Numbers),
-        ("initialised_at", ctypes.c_uint64),
-        ("observed", ctypes.c_uint64),
-    )
 
-
+@_read
 class NamedBarrierWait(ctypes.Structure):
     """The named barrier of a wait."""
 
-    _fields_ = (("number", ctypes.c_uint32), ("missing_arrivals", ctypes.c_uint32))
 
-
+@_read
 class SignalWait(ctypes.Structure):
     """The signal of a wait, and the epoch that it has."""
 
-    _fields_ = tuple((name, ctypes.c_uint32) for name in ("rank", "number", "epoch", "seen"))
 
-
+@_read
 class WaitReport(ctypes.Structure):
     """Threads of one block that wait for the same thing."""
 
-    _fields_ = (
-        ("launch", ctypes.c_uint32),
-        ("block", Extents),
-        ("instruction", ctypes.c_char_p),
-        ("address", ctypes.c_uint64),
-        ("threads", Numbers),
-        ("polled", ctypes.c_uint64),
-        ("is_polling", ctypes.c_uint8),
-        ("polled_space", ctypes.c_uint8),
-        ("kind", ctypes.c_uint8),
-        ("activity", ctypes.c_uint8),
-        ("role", ctypes.c_char * _ROLE_BYTES),
-        ("mbarrier", MbarrierWait),
-        ("named", NamedBarrierWait),
-        ("signal", SignalWait),
-    )
 
-
+@_read
 class AccessReport(ctypes.Structure):
     """One of two racing accesses."""
 
-    _fields_ = (
-        ("launch", ctypes.c_uint32),
-        ("block", Extents),
-        ("thread", ctypes.c_uint32),
-        ("barrier", ctypes.c_uint32),
-        ("address", ctypes.c_uint64),
-        ("operation", ctypes.c_uint8),
-        ("is_write", ctypes.c_uint8),
-        ("bytes", ctypes.c_uint8),
-        ("role", ctypes.c_char * _ROLE_BYTES),
-    )
 
-
+@_read
 class RaceReport(ctypes.Structure):
     """A race."""
 
-    _fields_ = (
-        ("start", ctypes.c_uint64),
-        ("facts", ctypes.c_uint32),
-        ("space", ctypes.c_uint8),
-        ("first", AccessReport),
-        ("second", AccessReport),
-    )
 
-
+@_read
 class Report(ctypes.Structure):
     """The report of a failed launch; `interpreter.taken_report` frees it."""
-
-    _fields_ = (
-        ("kind", ctypes.c_uint8),
-        ("rule", ctypes.c_uint8),
-        ("is_endless", ctypes.c_uint8),
-        ("has_thread", ctypes.c_uint8),
-        ("launch", ctypes.c_uint32),
-        ("block", Extents),
-        ("thread", ctypes.c_uint32),
-        ("role", ctypes.c_char * _ROLE_BYTES),
-        ("address", ctypes.c_uint64),
-        ("callers", ctypes.c_uint64),
-        ("caller", ctypes.POINTER(ctypes.c_uint64)),
-        ("fault", ctypes.c_uint32),
-        ("mentions", ctypes.c_uint64),
-        ("mention", ctypes.POINTER(Mention)),
-        ("texts", ctypes.c_void_p),
-        ("waits", ctypes.c_uint64),
-        ("wait", ctypes.POINTER(WaitReport)),
-        ("warps", ctypes.c_uint64),
-        ("warp", ctypes.POINTER(WarpReport)),
-        ("barriers", ctypes.c_uint64),
-        ("barrier", ctypes.POINTER(BarrierReport)),
-        ("resident", ctypes.c_uint64),
-        ("grid", ctypes.c_uint64),
-        ("race", RaceReport),
-    )
 
     def all_callers(self) -> list[int]:
         """Return the addresses of the callers, innermost first."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync.emulate import abi
+from tmaasync.emulate.abi import Interleaving
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.estimate import LaunchEstimate, estimate
@@ -19,7 +20,6 @@ from tmaasync.emulate.launch.last_verdict import RunNotes
 from tmaasync.emulate.launch.schedule import Schedule
 from tmaasync.emulate.launch.subscripts import own_subscripts
 from tmaasync.emulate.rules import bits_of
-from tmaasync.emulate.verified_abi import Interleaving
 from tmaasync.errors import LaunchError, Violation
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tmaasync._collectors import CollectorOf, current_collector
 from tmaasync._driver import LaunchConfig
 from tmaasync._forks import Lock
-from tmaasync.emulate.abi import UndoLog
+from tmaasync.emulate.abi import Interleaving, UndoLog
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import EmulatedProgram, heeding_signals, taken_report
 from tmaasync.emulate.launch.last_verdict import EndedLaunch, RunNotes, keep_launches
@@ -31,7 +31,6 @@ from tmaasync.emulate.launch.repeated import RepeatedLaunch, current_explorer
 from tmaasync.emulate.launch.schedule import Schedule, current_schedule
 from tmaasync.emulate.report.errors import error_of
 from tmaasync.emulate.report.words import Facts
-from tmaasync.emulate.verified_abi import Interleaving
 from tmaasync.errors import LaunchError, TMAError
 
 _MAKING = Lock()

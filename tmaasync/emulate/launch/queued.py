@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from tmaasync.emulate import abi
+from tmaasync.emulate.abi import Interleaving
 from tmaasync.emulate.extents import Extent
 from tmaasync.emulate.frontend.program import heeding_signals, taken_report
 from tmaasync.emulate.launch.last_verdict import EndedLaunch, RunNotes, keep_launches
@@ -21,7 +22,6 @@ from tmaasync.emulate.launch.repeated import RepeatedLaunch, current_explorer
 from tmaasync.emulate.launch.schedule import Schedule, current_schedule
 from tmaasync.emulate.report.errors import error_of
 from tmaasync.emulate.report.words import Facts
-from tmaasync.emulate.verified_abi import Interleaving
 
 
 class StreamQueue(NamedTuple):

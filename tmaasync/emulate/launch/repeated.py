@@ -10,12 +10,12 @@ from typing import Protocol
 
 from tmaasync._driver import LaunchConfig
 from tmaasync.emulate import abi
+from tmaasync.emulate.abi import Interleaving
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.launch.last_verdict import RunNotes
 from tmaasync.emulate.launch.parameters import keep_before, launch_before
 from tmaasync.emulate.launch.recording import taken
 from tmaasync.emulate.launch.schedule import Policy, scheduled
-from tmaasync.emulate.verified_abi import Interleaving
 
 Run = Callable[[Interleaving | None, abi.UndoLog], RunNotes]
 """Runs launches once, in an interleaving, under the schedule of the context."""

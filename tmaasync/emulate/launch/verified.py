@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tmaasync.emulate import verified_abi as abi
+from tmaasync.emulate import abi
 from tmaasync.emulate.launch.last_verdict import FOUND, RunNotes
 from tmaasync.emulate.launch.recording import taken
 from tmaasync.emulate.launch.repeated import RepeatedLaunch

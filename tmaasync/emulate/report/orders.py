@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from tmaasync._driver import LaunchConfig
 from tmaasync._source.atomics import unused_atomics
+from tmaasync.emulate.abi import NAMED, SyncEvent, SyncKind, Unordered
 from tmaasync.emulate.frontend.program import EmulatedProgram
 from tmaasync.emulate.report.words import Words
-from tmaasync.emulate.verified_abi import NAMED, SyncEvent, SyncKind, Unordered
 
 
 class Event(NamedTuple):

@@ -1,7 +1,8 @@
 // The declarations that the runtime shares with Python: structs, enums and numbers.
 //
-// Their twins are in tmaasync/emulate/abi.py, but for events and roles, which tmaasync/trace
-// declares. tests/emulate/test_abi.py compares both sides, name by name.
+// tmaasync/emulate/abi.py reads the structs from here: one field a line, of a type that it knows.
+// Enums and numbers stand there again, and events and roles in tmaasync/trace.
+// tests/emulate/test_abi.py compares both sides, name by name.
 #pragma once
 
 #include <cstddef>
@@ -472,7 +473,7 @@ struct Report {
     FaultKind fault;
     uint64_t mentions;
     const Mention* mention;  // the facts of the fault, in the order of its sentence
-    const char* texts;       // each ends with a null character
+    const void* texts;       // each ends with a null character
     uint64_t waits;
     const WaitReport* wait;
     uint64_t warps;
