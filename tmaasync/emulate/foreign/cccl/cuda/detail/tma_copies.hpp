@@ -48,75 +48,26 @@ TMAASYNC_EMULATE_INLINE void cp_async_bulk_shared_to_global(
     detail::tma::cp_async_bulk_store(target, detail::shared_address(source), bytes, 0);
 }
 
-TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_1d_global_to_shared(
-    void* target, const CUtensorMap_st* map, int c0, barrier<thread_scope_block>& barrier
-) {
-    detail::load_box(target, map, barrier, c0);
-}
-TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_2d_global_to_shared(
-    void* target, const CUtensorMap_st* map, int c0, int c1, barrier<thread_scope_block>& barrier
-) {
-    detail::load_box(target, map, barrier, c0, c1);
-}
-TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_3d_global_to_shared(
-    void* target,
-    const CUtensorMap_st* map,
-    int c0,
-    int c1,
-    int c2,
-    barrier<thread_scope_block>& barrier
-) {
-    detail::load_box(target, map, barrier, c0, c1, c2);
-}
-TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_4d_global_to_shared(
-    void* target,
-    const CUtensorMap_st* map,
-    int c0,
-    int c1,
-    int c2,
-    int c3,
-    barrier<thread_scope_block>& barrier
-) {
-    detail::load_box(target, map, barrier, c0, c1, c2, c3);
-}
-TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_5d_global_to_shared(
-    void* target,
-    const CUtensorMap_st* map,
-    int c0,
-    int c1,
-    int c2,
-    int c3,
-    int c4,
-    barrier<thread_scope_block>& barrier
-) {
-    detail::load_box(target, map, barrier, c0, c1, c2, c3, c4);
-}
-
-TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_1d_shared_to_global(
-    const CUtensorMap_st* map, int c0, const void* source
-) {
-    detail::store_box(map, source, c0);
-}
-TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_2d_shared_to_global(
-    const CUtensorMap_st* map, int c0, int c1, const void* source
-) {
-    detail::store_box(map, source, c0, c1);
-}
-TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_3d_shared_to_global(
-    const CUtensorMap_st* map, int c0, int c1, int c2, const void* source
-) {
-    detail::store_box(map, source, c0, c1, c2);
-}
-TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_4d_shared_to_global(
-    const CUtensorMap_st* map, int c0, int c1, int c2, int c3, const void* source
-) {
-    detail::store_box(map, source, c0, c1, c2, c3);
-}
-TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_5d_shared_to_global(
-    const CUtensorMap_st* map, int c0, int c1, int c2, int c3, int c4, const void* source
-) {
-    detail::store_box(map, source, c0, c1, c2, c3, c4);
-}
+#define TMAASYNC_EMULATE_UNPACKED(...) __VA_ARGS__
+#define TMAASYNC_EMULATE_TENSOR_COPIES(RANK, PARAMETERS, ...)                               \
+    TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_##RANK##_global_to_shared(            \
+        void* target, const CUtensorMap_st* map, TMAASYNC_EMULATE_UNPACKED PARAMETERS,      \
+        barrier<thread_scope_block>& barrier                                                \
+    ) {                                                                                     \
+        detail::load_box(target, map, barrier, __VA_ARGS__);                                \
+    }                                                                                       \
+    TMAASYNC_EMULATE_INLINE void cp_async_bulk_tensor_##RANK##_shared_to_global(            \
+        const CUtensorMap_st* map, TMAASYNC_EMULATE_UNPACKED PARAMETERS, const void* source \
+    ) {                                                                                     \
+        detail::store_box(map, source, __VA_ARGS__);                                        \
+    }
+TMAASYNC_EMULATE_TENSOR_COPIES(1d, (int c0), c0)
+TMAASYNC_EMULATE_TENSOR_COPIES(2d, (int c0, int c1), c0, c1)
+TMAASYNC_EMULATE_TENSOR_COPIES(3d, (int c0, int c1, int c2), c0, c1, c2)
+TMAASYNC_EMULATE_TENSOR_COPIES(4d, (int c0, int c1, int c2, int c3), c0, c1, c2, c3)
+TMAASYNC_EMULATE_TENSOR_COPIES(5d, (int c0, int c1, int c2, int c3, int c4), c0, c1, c2, c3, c4)
+#undef TMAASYNC_EMULATE_TENSOR_COPIES
+#undef TMAASYNC_EMULATE_UNPACKED
 
 TMAASYNC_EMULATE_INLINE void fence_proxy_async_shared_cta() {
     detail::tma::fence_proxy_async_shared();
