@@ -140,6 +140,27 @@ def test_the_schedule_inside_a_call_does_not_hide_a_race() -> None:
     assert isinstance(emulate.verify(call).error, tma.EmulatedRace)
 
 
+def test_a_grid_that_waits_for_held_events_is_no_deadlock() -> None:
+    """To reverse one pair alone is impossible here: the held events go first after all."""
+    source = """extern "C" __global__ void meet(int* a, int* b, volatile int* flag, int* sum) {
+        if (threadIdx.x == 0) {
+            int found = 0;
+            if (blockIdx.x == 0) found = atomicAdd(a, 1) + atomicAdd(b, 1);
+            if (blockIdx.x == 1) {
+                found = atomicAdd(b, 1) + atomicAdd(a, 1);
+                *flag = 1;
+            }
+            while (!*flag) {}
+            atomicAdd(sum, found);
+        }
+        __syncthreads();
+    }"""
+    words = np.zeros(64, np.int32)
+    arguments = (words, words[16:], words[32:], words[48:])
+    verdict = emulate.verify(tma.Kernel(source, "meet"), 80, 128, arguments, max_runs=4)
+    assert verdict.status == "incomplete", str(verdict)
+
+
 # --- the memory that runs start from --------------------------------------------------------------
 
 # The first of two warps fills the first word of a list, and finds both empty in every run.
@@ -251,6 +272,80 @@ def test_every_order_of_two_devices_is_tried(wanted: int) -> None:
         assert any("in launch 0" in step for step in verdict.launches[0].order)
     if wanted == 0x11:
         assert words[8] == 0x12
+
+
+@pytest.mark.parametrize("defect", range(4))
+def test_waits_for_signals_of_a_peer_take_one_run(defect: int) -> None:
+    """Each of two ranks writes a number for its peer in every round, and posts a signal."""
+    source = """
+    #include <tmaasync/tmaasync.cuh>
+    using namespace tmaasync;
+    extern "C" __global__ void pass(
+        Signals signals, int* mine, int* of_peer, int* sum, int defect
+    ) {
+        const u32 peer = 1 - signals.rank;
+        for (u32 round = 0; round < 3; ++round) {
+            const u32 slot = defect == 1 ? 0 : round;
+            of_peer[slot] = round + 1;
+            __threadfence_system();
+            if (defect == 2 && round == 2 && signals.rank == 1) break;
+            if (defect == 3) signals.post_reduce(peer, 0);
+            else signals.post(peer, 0, round + 1);
+            signals.wait(0, round + 1);
+            sum[0] += mine[slot];
+        }
+    }"""
+    kernel = tma.Kernel(source, "pass")
+    with emulate.devices(2) as world:
+        tma.enable_peer_access([0, 1])
+        signals = tma.Signals([device.array(np.zeros(1, np.uint32)) for device in world])
+        boxes = [device.array(np.zeros(4, np.int32)) for device in world]
+        sums = [device.array(np.zeros(1, np.int32)) for device in world]
+
+        def call() -> None:
+            for rank in range(2):
+                arguments = (signals[rank], boxes[rank], boxes[1 - rank], sums[rank], defect)
+                kernel(1, 1, arguments, device=rank)
+
+        verdict = emulate.verify(call)
+    (launch,) = verdict.launches
+    error = {1: tma.EmulatedRace, 2: tma.EmulatedDeadlock}.get(defect)
+    if error is None:
+        assert (launch.status, launch.runs, launch.unordered) == ("clean", 1, 0), str(verdict)
+        assert [one[0] for one in sums] == [1 + 2 + 3] * 2
+    else:
+        assert isinstance(verdict.error, error), str(verdict)
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 5])
+def test_posts_of_two_ranks_to_one_signal_are_tried_in_both_orders(wanted: int) -> None:
+    """A wait for both finds the number of either rank, by the order that they come in."""
+    source = """
+    #include <tmaasync/tmaasync.cuh>
+    using namespace tmaasync;
+    extern "C" __global__ void post(Signals signals, int* next, int* first) {
+        const int place = atomicAdd_system(next, 1);
+        if (place == 0) *first = signals.rank + 1;
+        __threadfence_system();
+        signals.post_reduce(0, 0);
+    }
+    extern "C" __global__ void take(Signals signals, const int* first, int wanted) {
+        signals.wait(0, 2);
+        if (*first == wanted) __trap();
+    }"""
+    post, take = tma.Kernel(source, "post"), tma.Kernel(source, "take")
+    with emulate.devices(2) as world:
+        tma.enable_peer_access([0, 1])
+        signals = tma.Signals([device.array(np.zeros(1, np.uint32)) for device in world])
+        words = world[0].array(ZEROS)
+
+        def call() -> None:
+            for rank in range(2):
+                post(1, 1, (signals[rank], words[:1], words[8:9]), device=rank)
+            take(1, 1, (signals[0], words[8:9], wanted), device=0, stream="other")
+
+        verdict = emulate.verify(call)
+    assert verdict.status == ("clean" if wanted == 5 else "violated"), str(verdict)
 
 
 # --- defects in rare paths ------------------------------------------------------------------------

@@ -94,8 +94,12 @@ std::size_t Grid::pick_polling(Residents& residents) {
     if (admit(residents)) return find(residents, Halt::kNone);
     if (residents.running.empty()) return kNone;
     if (is_stuck(residents)) {
-        give_up(residents);
-        return kStuck;
+        SyncOrder* const order = first().launch.order;
+        if (!order || !order->give_up_one()) {
+            give_up(residents);
+            return kStuck;
+        }
+        residents.rounds = 0;
     }
     retry(residents);
     return 0;

@@ -80,13 +80,13 @@ void wait_for_epoch(Fiber& fiber, const uint32_t* word, const AwaitedSignal& awa
     record(fiber, {.kind = EventKind::kWaitBegin});
     const auto address = reinterpret_cast<uintptr_t>(word);
     let_other_clusters_run(fiber, address, false);
+    SyncOrder* const order = fiber.cluster->launch.order;
     while (true) {
-        if (SyncOrder* order = fiber.cluster->launch.order) {
-            order->access(fiber, address, sizeof(*word), SyncAccess::kRead);
-        }
+        if (order) order->hold(fiber);
         reach_atomically(fiber, address, sizeof(*word), false, Scope::kSystem);
         const uint32_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
         if (PostedEpochs::is_reached(seen, awaited.epoch)) {
+            if (order) order->note_wait(fiber, address, awaited.epoch);
             Detector* const detector = fiber.cluster->detector.get();
             if (detector) detector->acquire_epoch(fiber.number, address, seen, awaited.epoch);
             return record_signal(fiber, word, awaited);

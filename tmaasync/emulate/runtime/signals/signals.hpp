@@ -40,8 +40,11 @@ void release_word(Fiber& fiber, uint32_t* word, Change change, PostedSignal post
     Detector* const detector = fiber.cluster->detector.get();
     if (detector) detector->fence(fiber.number, true, true);
     let_other_clusters_run(fiber, address, true);
-    if (SyncOrder* order = fiber.cluster->launch.order) {
-        order->access(fiber, address, sizeof(*word), SyncAccess::kReadAndWrite);
+    SyncOrder* const order = fiber.cluster->launch.order;
+    const bool is_post = posted.by != PostedBy::kOther;
+    if (order) {
+        const SyncAccess access = is_post ? SyncAccess::kPost : SyncAccess::kReadAndWrite;
+        order->access(fiber, address, sizeof(*word), access);
     }
     uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     if (detector) {
@@ -52,6 +55,7 @@ void release_word(Fiber& fiber, uint32_t* word, Change change, PostedSignal post
         word, &old, change(old), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST
     )) {}
     if (detector) detector->note_post(address, change(old), posted.by);
+    if (order && is_post) order->note_post(address, change(old));
     note_change(*fiber.cluster);
     record_post(fiber, address, change(old), posted);
     if (fiber.cluster->choices.yields_to_atomics()) yield(fiber);

@@ -89,6 +89,14 @@ bool SyncOrder::gives_up(Held& one, const Cluster& cluster) {
     return true;
 }
 
+bool SyncOrder::give_up_one() {
+    const auto found = std::find_if(held_.begin(), held_.end(), [](const Held& one) {
+        return !one.is_done && one.polls > 0;
+    });
+    if (found == held_.end()) return false;
+    return found->is_done = true;
+}
+
 void SyncOrder::hold(Fiber& fiber) {
     if (held_.empty()) return;
     const SyncEvent next = event_of(fiber, counts_[thread_of(fiber)] + 1);
@@ -378,6 +386,11 @@ void SyncOrder::reach(const Fiber& fiber, uintptr_t word, const Synced& now, con
     const bool reduces_again = touch.reduces() && place.operation == touch.operation;
     if (!reduces_again) compare(place, place.writes, place.before_writes, now);
     if (touch.writes()) compare(place, place.reads, place.writes, now);
+    if (touch.writes() && touch.access != SyncAccess::kPost) {
+        compare(place, place.waits, place.writes, now);
+        place.waits.clear();
+        place.posts.clear();
+    }
     if (touch.reads()) known_[thread_of(fiber)].join(place.written);
     sign(is_shared ? 0 : word, place.version + touch.writes(), now.event.owner, now.event.number);
     if (!touch.writes()) {
@@ -397,6 +410,27 @@ void SyncOrder::reach(const Fiber& fiber, uintptr_t word, const Synced& now, con
     place.operation = touch.operation;
     place.writes.push_back(now.event);
     join(place.written, now);
+}
+
+void SyncOrder::note_post(uintptr_t word, uint32_t epoch) {
+    Place& place = places_[{0, word}];
+    place.posts.push_back({epoch, place.written});
+}
+
+void SyncOrder::note_wait(Fiber& fiber, uintptr_t word, uint32_t epoch) {
+    const Synced now = count(fiber);
+    Place& place = places_[{0, word}];
+    const auto post = std::find_if(place.posts.begin(), place.posts.end(), [&](const Post& one) {
+        return PostedEpochs::is_reached(one.epoch, epoch);
+    });
+    const bool is_posted = post != place.posts.end();
+    const bool was_reached = place.writes.empty();
+    if (!is_posted && !was_reached)
+        return reach(fiber, word, now, {SyncAccess::kRead, kNoReduction});
+    if (is_posted) learn(fiber, post->published);
+    place.waits.push_back(now.event);
+    const auto number = static_cast<uint64_t>(post - place.posts.begin());
+    sign(word, ~number, now.event.owner, now.event.number);
 }
 
 // Threads take clusters that have not started in some order.

@@ -31,8 +31,9 @@ struct Fiber;
 struct Flight;
 struct Meeting;
 
-// The effect of an access at which threads synchronise.
-enum class SyncAccess : uint8_t { kRead, kWrite, kReduce, kReadAndWrite };
+// The effect of an access at which threads synchronise. A post reads and writes a signal, whose
+// epoch it increases.
+enum class SyncAccess : uint8_t { kRead, kWrite, kReduce, kReadAndWrite, kPost };
 
 class SyncOrder {
 public:
@@ -49,6 +50,8 @@ public:
 
     // Waits while the interleaving holds the thread's next operation.
     void hold(Fiber& fiber);
+    // Called when nothing goes on: lets one of the held events happen. False if none is held.
+    bool give_up_one();
     // Counts the operation. What it issues lands later, with all that happens before it.
     Synced count(Fiber& fiber);
     std::shared_ptr<const Synced> issue(Fiber& fiber);
@@ -76,6 +79,10 @@ public:
     // --- accesses at which threads synchronise ---
 
     void access(Fiber& fiber, uintptr_t address, uint64_t bytes, SyncAccess access);
+    // Called after a post, and after a wait that has seen an epoch. A wait blocks: it precedes no
+    // post that ends it, and later posts are no matter.
+    void note_post(uintptr_t word, uint32_t epoch);
+    void note_wait(Fiber& fiber, uintptr_t word, uint32_t epoch);
     // Called when the thread's last atomic operation has changed nothing.
     void note_unchanged(const Fiber& fiber) { last_accesses_[thread_of(fiber)].is_poll = true; }
     // Counts a request for a cluster; true if this run refuses it. The chip may refuse any.
@@ -104,8 +111,13 @@ private:
         bool reduces() const { return operation != kNoReduction; }
         bool writes() const { return access != SyncAccess::kRead; }
         bool reads() const {
-            return !writes() || (access == SyncAccess::kReadAndWrite && !reduces());
+            const bool returns = access == SyncAccess::kReadAndWrite || access == SyncAccess::kPost;
+            return !writes() || (returns && !reduces());
         }
+    };
+    struct Post {
+        uint32_t epoch;
+        Clock published;
     };
     // The last accesses of a word.
     struct Place {
@@ -114,6 +126,8 @@ private:
         Events writes;
         Events before_writes;  // of the version before
         Events reads;
+        Events waits;             // for a signal
+        std::vector<Post> posts;  // since other writes
         Clock written;
         uint64_t operation = kNoReduction;  // of all of the writes: their order is no matter
         uint64_t version = 0;
