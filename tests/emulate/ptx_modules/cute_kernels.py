@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import cutlass
 from cutlass import cute, pipeline
@@ -228,8 +227,8 @@ def staged(x: cute.Tensor, out: cute.Tensor):
     staged_kernel(x, out).launch(grid=(1, 1, 1), block=(128, 1, 1))
 
 
-def write():
-    """Write the PTX of a GEMM of 128 x 64 x 320, with short names."""
+def pipeline_text():
+    """Return the PTX of a GEMM of 128 x 64 x 320, with short names."""
 
     def rows(element, *shape):
         return make_fake_compact_tensor(element, shape, stride_order=(1, 0), assumed_align=16)
@@ -238,10 +237,10 @@ def write():
     given = (rows(half, 128, 320), rows(half, 64, 320), rows(cutlass.Float32, 128, 64))
     with cute_dsl.on_cpu():
         text = cute.compile(pipeline_gemm, *given).__ptx__
-    text = re.sub(r"kernel_cutlass_pipeline_kernel_\w+?_0(?=_param_|\W)", "pipeline_kernel", text)
-    text = re.sub(r'"[^"]*/', '"', text)
-    Path(__file__).with_name("cute_pipeline.ptx").write_text(text)
+    return re.sub(r"kernel_cutlass_pipeline_kernel_\w+?_0(?=_param_|\W)", "pipeline_kernel", text)
 
 
 if __name__ == "__main__":
-    write()
+    from recorded import record
+
+    record("cute_pipeline", pipeline_text())

@@ -5,11 +5,9 @@
 ``python triton_kernels.py`` writes it again; it needs Triton (3.9.0 wrote these files) and no GPU.
 """
 
-import re
-from pathlib import Path
-
 import triton
 import triton.language as tl
+from recorded import record
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -24,32 +22,12 @@ def softmax(x, out, columns, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def histogram(x, out, BLOCK: tl.constexpr):
-    counts = tl.histogram(tl.load(x + tl.arange(0, BLOCK)), 64)
-    tl.store(out + tl.arange(0, 64), counts)
-
-
-@triton.jit
 def gemm(a, b, c, depth, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     m, n = tl.program_id(0) * M, tl.program_id(1) * N
     total = tl.zeros((M, N), tl.float32)
     for k in range(0, depth, K):
         total = tl.dot(a.load([m, k]), b.load([k, n]), total)
     c.store([m, n], total.to(tl.float16))
-
-
-@triton.jit
-def gemm_of_pointers(a, b, c, columns, depth, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    m = tl.program_id(0) * M + tl.arange(0, M)
-    n = tl.program_id(1) * N + tl.arange(0, N)
-    k = tl.arange(0, K)
-    total = tl.zeros((M, N), tl.float32)
-    for _ in range(0, depth, K):
-        left = tl.load(a + m[:, None] * depth + k[None, :])
-        right = tl.load(b + k[:, None] * columns + n[None, :])
-        total = tl.dot(left, right, total)
-        k += K
-    tl.store(c + m[:, None] * columns + n[None, :], total)
 
 
 def write(kernel, types, constants, aligned=()):
@@ -66,27 +44,12 @@ def write(kernel, types, constants, aligned=()):
     if "$L__info_string0" in code:  # the name of an inlined function, which ptxas looks up
         name = ",".join(map(str, made.name.encode()))
         code += f"\t.section\t.debug_str\n\t{{\n$L__info_string0:\n.b8 {name},0\n\t}}\n"
-    code = re.sub(r'"/[^"]*/(\w+\.py)"', r'"/source/\1"', code)
-    Path(__file__).with_name(f"{kernel.__name__}.ptx").write_text(code)
+    record(kernel.__name__, code)
     print(kernel.__name__, made.metadata.shared, "bytes of shared memory")
 
 
 if __name__ == "__main__":
     write(softmax, {"x": "*fp32", "out": "*fp32", "columns": "i32"}, {"BLOCK": 1024}, ("x", "out"))
-    write(histogram, {"x": "*i32", "out": "*i32"}, {"BLOCK": 1024}, ("x", "out"))
-    write(
-        gemm,
-        {
-            "a": "tensordesc<fp16[128, 64]>",
-            "b": "tensordesc<fp16[64, 128]>",
-            "c": "tensordesc<fp16[128, 128]>",
-            "depth": "i32",
-        },
-        {"M": 128, "N": 128, "K": 64},
-    )
-    write(
-        gemm_of_pointers,
-        {"a": "*fp16", "b": "*fp16", "c": "*fp32", "columns": "i32", "depth": "i32"},
-        {"M": 64, "N": 64, "K": 32},
-        ("a", "b", "c", "columns", "depth"),
-    )
+    shapes = {"a": "128, 64", "b": "64, 128", "c": "128, 128"}
+    types = {name: f"tensordesc<fp16[{shape}]>" for name, shape in shapes.items()}
+    write(gemm, types | {"depth": "i32"}, {"M": 128, "N": 128, "K": 64})
