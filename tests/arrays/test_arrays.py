@@ -10,11 +10,7 @@ from fake_arrays import Named, Tensor
 from hypothesis import given
 
 from tmaasync import ArgumentError, ArrayTypeError, StaleTileError
-from tmaasync._arrays import (
-    numpy_array,
-    require_current,
-    view,
-)
+from tmaasync._arrays import numpy_array, require_current, view
 from tmaasync._elements import ELEMENTS
 
 # --- NumPy ----------------------------------------------------------------------------------------

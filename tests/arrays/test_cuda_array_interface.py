@@ -9,10 +9,7 @@ import pytest
 from fake_arrays import CudaInterface
 
 from tmaasync import ArgumentError, ArrayTypeError, StaleTileError
-from tmaasync._arrays import (
-    require_current,
-    view,
-)
+from tmaasync._arrays import require_current, view
 
 # --- __cuda_array_interface__ ---------------------------------------------------------------------
 

@@ -13,11 +13,7 @@ from fake_arrays import Exporter
 from hypothesis import given
 
 from tmaasync import ArgumentError, ArrayTypeError
-from tmaasync._arrays import (
-    ArrayView,
-    have_stream_wait,
-    view,
-)
+from tmaasync._arrays import ArrayView, have_stream_wait, view
 
 # --- DLPack ---------------------------------------------------------------------------------------
 
@@ -111,12 +107,7 @@ def test_a_vector_element_is_one_more_dimension() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "ordinal", "device", "keywords"),
-    [
-        (1, 0, None, {}),
-        (3, 1, None, {}),
-        (2, 1, 1, {"stream": -1}),
-        (13, 2, 2, {"stream": -1}),
-    ],
+    [(1, 0, None, {}), (3, 1, None, {}), (2, 1, 1, {"stream": -1}), (13, 2, 2, {"stream": -1})],
 )
 def test_memory_of_cuda_devices_is_asked_for_without_a_wait(
     kind: int, ordinal: int, device: int | None, keywords: dict[str, int]

@@ -121,10 +121,7 @@ def test_arrays_of_one_device_agree_on_it() -> None:
 
 
 def test_arrays_of_several_devices_are_named_by_argument() -> None:
-    views = {
-        "a": view(Exporter(data=0x1000, shape=(4,), device=(2, 1))),
-        "b": view(np.ones(2)),
-    }
+    views = {"a": view(Exporter(data=0x1000, shape=(4,), device=(2, 1))), "b": view(np.ones(2))}
 
     with pytest.raises(
         ArgumentError, match=r"a on cuda:1, b in host memory; one launch works on one"

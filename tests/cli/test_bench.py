@@ -73,11 +73,7 @@ def test_speed_ups_are_within_a_round_and_throughputs_of_the_median() -> None:
         "min": round(min(ratios), 4),
         "max": round(max(ratios), 4),
     }
-    assert document["clocks"] == {
-        "sm_mhz_median": 1755,
-        "sm_mhz_min": 1700,
-        "power_w_median": 640,
-    }
+    assert document["clocks"] == {"sm_mhz_median": 1755, "sm_mhz_min": 1700, "power_w_median": 640}
     assert (document["gpu"], document["unit"]) == ("NVIDIA H200", "TFLOP/s")
 
 

@@ -86,10 +86,7 @@ def test_what_the_hardware_punishes_is_shown() -> None:
         (DATA.hex()[:-2], "data is 127 bytes long; a tensor map has 128 bytes"),
         ("", "data is 0 bytes long"),
         ("ff" * 128, "data is not a tensor map of sm_90"),
-        (
-            "absent.bin",
-            "data is 'absent.bin'; it must be hexadecimal digits, or a file",
-        ),
+        ("absent.bin", "data is 'absent.bin'; it must be hexadecimal digits, or a file"),
         ("x" * 5000, "data is 'xxxx"),
         (".", "data is '.'; it must be hexadecimal digits, or a file that can be read (Is a dir"),
         ("short.bin", "data is 100 bytes long"),

@@ -434,10 +434,7 @@ def scaled_gemm_with(config: ScaledTileConfig, output: str, transposed: bool) ->
     )
     views = [_arrays.view(array) for array in (operand, operand, scales, scales, out)]
     tiles = scaled_gemm_tiles(
-        (views[0], views[1], views[2], views[3]),
-        views[4],
-        config,
-        b_scales_transposed=transposed,
+        (views[0], views[1], views[2], views[3]), views[4], config, b_scales_transposed=transposed
     )
     return scaled_gemm_kernel([tile.cuda_type for tile in tiles], transposed, config)
 

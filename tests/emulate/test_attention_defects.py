@@ -20,11 +20,7 @@ from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.tiles import attention_tiles
 
-ORDERS: list[tuple[Policy, int]] = [
-    ("round_robin", 0),
-    ("random", 0),
-    ("adversarial", 0),
-]
+ORDERS: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 0), ("adversarial", 0)]
 CONFIG = TileConfig(64, 2, 32)
 PAIR = TileConfig(64, 2, 32, cluster=2)
 

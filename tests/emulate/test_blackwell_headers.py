@@ -122,9 +122,7 @@ XY = '"f"(x), "f"(y)'
 BLACKWELL = {
     "e2m3": one(f"cvt_rn_satfinite_x2<{F}E2M3>(x, y)", narrow("cvt.rn.satfinite.e2m3x2.f32"), XY),
     "e5m2": one(
-        f"cvt_rn_satfinite_x2<{F}E5M2, true>(x, y)",
-        narrow("cvt.rn.satfinite.relu.e5m2x2.f32"),
-        XY,
+        f"cvt_rn_satfinite_x2<{F}E5M2, true>(x, y)", narrow("cvt.rn.satfinite.relu.e5m2x2.f32"), XY
     ),
     "scales": one("cvt_satfinite_ue8m0x2<false>(x, y)", narrow("cvt.rz.satfinite.ue8m0x2.f32"), XY),
     "e2m1": one(

@@ -245,10 +245,7 @@ class Defect:
 ONCE = "while (*flag == 0) __nanosleep(20);"
 DEFECTS = {
     "look-back reads the flag once": Defect(
-        "look-back",
-        "await(flags + block - 1)",
-        "poll(flags + block - 1) + before[5]",
-        "before[5]",
+        "look-back", "await(flags + block - 1)", "poll(flags + block - 1) + before[5]", "before[5]"
     ),
     "the collector reads each flag once": Defect(
         "look-forward", "await(flags + other)", "poll(flags + other)", "sum += data[other"

@@ -59,11 +59,7 @@ def test_the_lines_are_in_debug_builds_for_the_chip_and_in_no_others() -> None:
 
 @pytest.mark.parametrize(
     ("environment", "asked", "is_debug"),
-    [
-        ("0", None, False),
-        ("1", None, True),
-        ("1", False, False),
-    ],
+    [("0", None, False), ("1", None, True), ("1", False, False)],
 )
 def test_the_environment_decides_where_the_caller_does_not(
     monkeypatch: pytest.MonkeyPatch, environment: str, asked: bool | None, is_debug: bool

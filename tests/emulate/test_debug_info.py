@@ -15,12 +15,7 @@ import pytest
 from tmaasync import EmulatedFault, Kernel, create_tma_tile
 from tmaasync._source.paths import include_dir, kernels_dir
 from tmaasync.emulate import EmulatedLaunch, scheduled, toolchain
-from tmaasync.emulate.report.debug_info import (
-    DebugInfo,
-    Frame,
-    debug_info,
-    source_frame,
-)
+from tmaasync.emulate.report.debug_info import DebugInfo, Frame, debug_info, source_frame
 from tmaasync.emulate.report.debug_info.machine_calls import calls_of_arm
 
 ELFFile = pytest.importorskip("elftools.elf.elffile").ELFFile
@@ -120,11 +115,7 @@ def own_kernel() -> EmulatedLaunch:
     return launch
 
 
-@pytest.fixture(
-    scope="module",
-    params=[("-O0", "-gdwarf-5"), ("-O2", "-gdwarf-4")],
-    ids=" ".join,
-)
+@pytest.fixture(scope="module", params=[("-O0", "-gdwarf-5"), ("-O2", "-gdwarf-4")], ids=" ".join)
 def own(request: pytest.FixtureRequest) -> EmulatedLaunch:
     with compiled_with("-g", *request.param):
         return own_kernel()

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from bodies import chosen
 
-from tmaasync import (
-    EmulatedRace,
-    Kernel,
-    emulate,
-    enable_peer_access,
-)
+from tmaasync import EmulatedRace, Kernel, emulate, enable_peer_access
 
 # How a flag is set and read, at which scope: whether that orders two devices.
 FLAGGED = """

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 from bodies import chosen
 
-from tmaasync import (
-    EmulatedFault,
-    Kernel,
-    LaunchError,
-    create_tma_tile,
-)
+from tmaasync import EmulatedFault, Kernel, LaunchError, create_tma_tile
 
 HEADERS = """
 #include <tmaasync/tmaasync.cuh>

@@ -13,10 +13,7 @@ from tmaasync.emulate.frontend.ptx import translated
 
 OPERANDS = ': "=r"(d), "=l"(e) : "r"(a), "l"(p), "n"(4), "f"(x)'
 CASES = {
-    "an unknown instruction": (
-        "alloca.u64 %1, 16;",
-        "an instruction that the CPU does not",
-    ),
+    "an unknown instruction": ("alloca.u64 %1, 16;", "an instruction that the CPU does not"),
     "an unknown qualifier": (
         "mbarrier.init.shared::cta.b32 [%2], 1;",
         r"has a form that the CPU does not have. It has: mbarrier\.init",

@@ -95,22 +95,13 @@ RACES = {
     "no fence": (f"if (thread == 0) {{ {EDIT} {LOAD} }} {WAIT}", STALE),
     "no acquire": (f"if (thread == 0) {{ {EDIT} {RELEASE} {LOAD} }} {WAIT}", STALE),
     "no release": (f"if (thread == 0) {{ {EDIT} {ACQUIRE} {LOAD} }} {WAIT}", STALE),
-    "acquired before": (
-        f"if (thread == 0) {{ {ACQUIRE} {EDIT} {RELEASE} {LOAD} }} {WAIT}",
-        STALE,
-    ),
-    "released before": (
-        f"if (thread == 0) {{ {RELEASE} {EDIT} {ACQUIRE} {LOAD} }} {WAIT}",
-        STALE,
-    ),
+    "acquired before": (f"if (thread == 0) {{ {ACQUIRE} {EDIT} {RELEASE} {LOAD} }} {WAIT}", STALE),
+    "released before": (f"if (thread == 0) {{ {RELEASE} {EDIT} {ACQUIRE} {LOAD} }} {WAIT}", STALE),
     "a fence of the async proxy": (
         f"if (thread == 0) {{ {EDIT} ptx::fence_proxy_async_global(); {LOAD} }} {WAIT}",
         STALE,
     ),
-    "a store": (
-        f"if (thread == 0) {{ {LOAD} {WAIT} {EDIT} {STORE} wait_group<0>(); }}",
-        STALE,
-    ),
+    "a store": (f"if (thread == 0) {{ {LOAD} {WAIT} {EDIT} {STORE} wait_group<0>(); }}", STALE),
     "acquired too early": (
         (
             f"if (thread == 0) {{ {ACQUIRE} }} if (thread == 40) {{ {EDIT} {RELEASE} }} "

@@ -147,9 +147,7 @@ RACES = [mutation for mutation in MUTATIONS if mutation.reported == RACE]
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("mutation", REPORTED, ids=lambda mutation: mutation.key)
-def test_a_defect_is_reported_with_its_class_and_its_barrier(
-    mutation: Defect,
-) -> None:
+def test_a_defect_is_reported_with_its_class_and_its_barrier(mutation: Defect) -> None:
     _, launch = launch_with(mutation, mutation.kernel)
 
     found = [outcome(launch, *order) for order in ORDERS]
@@ -165,9 +163,7 @@ def test_a_defect_is_reported_with_its_class_and_its_barrier(
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("mutation", RACES, ids=lambda mutation: mutation.key)
-def test_a_race_is_found_whatever_the_order(
-    mutation: Defect,
-) -> None:
+def test_a_race_is_found_whatever_the_order(mutation: Defect) -> None:
     _, launch = launch_with(mutation, mutation.kernel)
 
     found = [outcome(launch, *order, races=True) for order in RACE_ORDERS]

@@ -80,11 +80,7 @@ DEFECTS = {
     ),
     "a bulk load without a fence": ("", "__threadfence();", f"__threadfence(); {BULK}"),
     "a store without a fence": ("", "__threadfence();", f"__threadfence(); {STORE}"),
-    "the writer fences before it writes": (
-        FENCE,
-        "__threadfence();",
-        f"__threadfence(); {LOAD}",
-    ),
+    "the writer fences before it writes": (FENCE, "__threadfence();", f"__threadfence(); {LOAD}"),
 }
 CASES = {**LEGAL, **DEFECTS, "no order": ("", FENCE, LOAD)}
 _EARLIER, _WRITERS, _READERS = map(chosen, zip(*CASES.values(), strict=True))

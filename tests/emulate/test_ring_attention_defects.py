@@ -51,10 +51,7 @@ def outcome(defect: Defect | None, policy: Policy, seed: int) -> Exception | Non
 
     rng = np.random.default_rng(0)
     try:
-        with (
-            world_of(RANKS, seed, policy) as world,
-            tile_configs(lambda _: Planted(64, 1, 32)),
-        ):
+        with world_of(RANKS, seed, policy) as world, tile_configs(lambda _: Planted(64, 1, 32)):
             calls = []
             for _ in range(2):
                 whole = drawn(rng, 1, 2 * RANKS * CHUNK, 2, 2, 64, np.float16)

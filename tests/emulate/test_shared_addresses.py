@@ -169,8 +169,5 @@ def test_the_shared_address_of_another_pointer_may_be_taken_and_dropped() -> Non
 @pytest.mark.parametrize("use", USES)
 def test_a_use_of_the_shared_address_of_another_pointer_is_a_fault(use: str) -> None:
     for races in (False, True):
-        with (
-            emulate.scheduled(races=races),
-            pytest.raises(EmulatedFault, match="points elsewhere"),
-        ):
+        with emulate.scheduled(races=races), pytest.raises(EmulatedFault, match="points elsewhere"):
             convert(use)

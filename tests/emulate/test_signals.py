@@ -225,8 +225,7 @@ Launch()(4)
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    ("crash", "then"),
-    [("_sigsegv", "disable"), ("_sigabrt", "launch"), ("_read_null", "")],
+    ("crash", "then"), [("_sigsegv", "disable"), ("_sigabrt", "launch"), ("_read_null", "")]
 )
 def test_a_crash_of_the_program_ends_it(then: str, crash: str) -> None:
     number = {"_sigabrt": signal.SIGABRT}.get(crash, signal.SIGSEGV)

@@ -38,14 +38,8 @@ BODIES
 }
 """
 # A register of 8 bits is read and written in a vector only.
-WIDEN = {
-    8: "mov.b32 %0, {d, d, d, d}; and.b32 %0, %0, 255;",
-    16: "cvt.u32.u16 %0, d;",
-}
-NARROW = {
-    8: "{ .reg .b8 x, y, z; mov.b32 {d, x, y, z}, %1; }",
-    16: "cvt.u16.u32 d, %1;",
-}
+WIDEN = {8: "mov.b32 %0, {d, d, d, d}; and.b32 %0, %0, 255;", 16: "cvt.u32.u16 %0, d;"}
+NARROW = {8: "{ .reg .b8 x, y, z; mov.b32 {d, x, y, z}, %1; }", 16: "cvt.u16.u32 d, %1;"}
 
 
 def body_of(opcode: str) -> str:

@@ -9,13 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tmaasync import (
-    EmulatedDeadlock,
-    EmulatedFault,
-    EmulatedRace,
-    Kernel,
-    create_tma_tile,
-)
+from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, create_tma_tile
 from tmaasync.emulate import scheduled
 from tmaasync.errors import TMAError
 

@@ -6,13 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import (
-    EmulatedFault,
-    EmulatedRace,
-    Kernel,
-    TMATensorTileArray,
-    create_tma_tile,
-)
+from tmaasync import EmulatedFault, EmulatedRace, Kernel, TMATensorTileArray, create_tma_tile
 from tmaasync.emulate import scheduled
 from tmaasync.errors import TMAError
 

@@ -23,14 +23,7 @@ from emulate.engine_library import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import (
-    DATA_TYPES,
-    SWIZZLES,
-    im2col_specs,
-    ordinary_tiled,
-    specs,
-    tiled_specs,
-)
+from strategies import DATA_TYPES, SWIZZLES, im2col_specs, ordinary_tiled, specs, tiled_specs
 
 from tmaasync.modes import DataType, Interleave, OOBFill, ReduceOp, Swizzle
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
@@ -71,10 +64,7 @@ def tiled_copies(
     inner = small_inner(draw, spec)
     most = {1: 1, 2: 9, 3: 5, 4: 4, 5: 3}[spec.rank]
     box = (*(1 + side % most for side in spec.box_shape[:-1]), inner)
-    shape = (
-        *(draw(st.integers(1, 8)) for _ in box[:-1]),
-        draw(st.integers(1, 2 * inner + 3)),
-    )
+    shape = (*(draw(st.integers(1, 8)) for _ in box[:-1]), draw(st.integers(1, 2 * inner + 3)))
     spec = replace(
         spec, shape=shape, box_shape=box, strides_bytes=packed_strides(draw, spec, shape)
     )

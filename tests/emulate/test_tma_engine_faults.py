@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from emulate.engine_library import (
-    Copy,
-    Engine,
-    FaultError,
-    copy_of,
-    descriptor_of,
-)
-from strategies import (
-    ordinary_im2col,
-    ordinary_tiled,
-)
+from emulate.engine_library import Copy, Engine, FaultError, copy_of, descriptor_of
+from strategies import ordinary_im2col, ordinary_tiled
 
 from tmaasync.modes import Interleave, ReduceOp
 

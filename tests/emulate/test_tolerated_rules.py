@@ -56,8 +56,7 @@ MULTIPLIED = (
 )
 CASES = {
     "cp.async in flight": Case(
-        "cp-async-at-exit",
-        "cp_async_gs<16>(x + 4 * thread, in + 4 * thread); //@",
+        "cp-async-at-exit", "cp_async_gs<16>(x + 4 * thread, in + 4 * thread); //@"
     ),
     "a store in flight": Case(
         "store-at-exit",
@@ -93,9 +92,7 @@ CASES = {
         np.arange(32),
     ),
     "a counter read without an order": Case(
-        "plain-access-to-atomic",
-        "atomicAdd(word, 1); if (*word > 64) out[thread] = 1; //@",
-        grid=2,
+        "plain-access-to-atomic", "atomicAdd(word, 1); if (*word > 64) out[thread] = 1; //@", grid=2
     ),
     "one value from two warps": Case("same-value-stores", "out[0] = 5; //@", [5] + 31 * [0], 64),
     "one row from the stmatrix of four warps": Case(
@@ -454,10 +451,7 @@ def test_a_shuffle_whose_value_nobody_uses_is_noted_once(caplog: pytest.LogCaptu
     ],
 )
 def test_an_unknown_name_is_refused(names: Any, text: str) -> None:
-    with (
-        pytest.raises(ArgumentError, match=text),
-        emulate.scheduled(tolerate=names),
-    ):
+    with pytest.raises(ArgumentError, match=text), emulate.scheduled(tolerate=names):
         pass
 
 

@@ -163,10 +163,7 @@ def test_configs_are_counted_after_pruning() -> None:
     with triton.on_cpu():
         launch(tuner)
     assert tuner.best_config == {"BLOCK": 1024}
-    with (
-        triton.on_cpu(config=1),
-        pytest.raises(ArgumentError, match=r"config is 1.*has 1 configs"),
-    ):
+    with triton.on_cpu(config=1), pytest.raises(ArgumentError, match=r"config is 1.*has 1 configs"):
         launch(tuner)
 
 

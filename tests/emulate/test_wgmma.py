@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 from bodies import chosen
 
-from tmaasync import (
-    CompileError,
-    EmulatedFault,
-    EmulatedRace,
-    Kernel,
-    Swizzle,
-    create_tma_tile,
-)
+from tmaasync import CompileError, EmulatedFault, EmulatedRace, Kernel, Swizzle, create_tma_tile
 
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
@@ -75,11 +68,7 @@ extern "C" __global__ void misuse(int what, int place, float* out) {
 @pytest.mark.parametrize(
     ("what", "error", "said"),
     [
-        (
-            0,
-            EmulatedFault,
-            r"an operand of wgmma reaches shared bytes 9200 to 9216; the CTA has 8",
-        ),
+        (0, EmulatedFault, r"an operand of wgmma reaches shared bytes 9200 to 9216; the CTA has 8"),
         (1, EmulatedFault, r"ldmatrix is given the shared address 8; it must be a multiple of 16"),
         (2, EmulatedRace, r"ldmatrix"),
         (5, EmulatedFault, r"a read of 16 bytes at shared offset .*, which nothing has written"),

@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tmaasync import (
-    GraphTiles,
-    Kernel,
-    TMATensorTileArray,
-    create_tma_tile,
-    ops,
-)
+from tmaasync import GraphTiles, Kernel, TMATensorTileArray, create_tma_tile, ops
 
 cupy = pytest.importorskip("cupy")
 driver = pytest.importorskip("cuda.bindings.driver")

@@ -7,12 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tmaasync import (
-    Kernel,
-    _driver,
-    create_tma_tile,
-    ops,
-)
+from tmaasync import Kernel, _driver, create_tma_tile, ops
 from tmaasync.errors import TMAError
 
 cupy = pytest.importorskip("cupy")

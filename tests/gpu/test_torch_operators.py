@@ -26,10 +26,7 @@ from torch_cases import (  # noqa: E402
     in_float64,
     multiply_groups,
 )
-from torch_wrong_calls import (  # noqa: E402
-    outcome,
-    outcome_without_memory,
-)
+from torch_wrong_calls import outcome, outcome_without_memory  # noqa: E402
 
 operators: Any = importlib.import_module("tmaasync.torch")
 

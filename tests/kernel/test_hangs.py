@@ -338,9 +338,7 @@ def test_a_hang_is_raised_at_its_launch_and_forgotten_by_the_next(device: Device
         pass
 
 
-def test_kernels_of_one_source_share_a_variable_and_report_their_own_hangs(
-    device: Device,
-) -> None:
+def test_kernels_of_one_source_share_a_variable_and_report_their_own_hangs(device: Device) -> None:
     first, second = device.watch(), device.watch()
     for watch in (first, second, first, first):
         with pytest.raises(HangError, match="full"), watch.watching(5):
@@ -349,9 +347,7 @@ def test_kernels_of_one_source_share_a_variable_and_report_their_own_hangs(
             pass
 
 
-def test_a_launch_that_is_bound_once_and_called_often_is_watched_each_time(
-    device: Device,
-) -> None:
+def test_a_launch_that_is_bound_once_and_called_often_is_watched_each_time(device: Device) -> None:
     config = LaunchConfig((1, 1, 1), (32, 1, 1), None, 0, False, 3)
     launch = WatchedLaunch(device.watch(), "function", config, [bytes(8)] * 2, None, 0)
     again = launch.bind((1, 2), 5)

@@ -416,10 +416,7 @@ def test_block_scales_are_compiled_for_blackwell_and_refused_elsewhere(machine: 
 @HIDES_THE_NOTE
 @pytest.mark.parametrize(
     ("capability", "dtype", "columns", "stage_bytes", "stages"),
-    [
-        (B200, np.float32, 3072, 16384, 2),
-        (RTX, np.float64, 3072, 16384, 2),
-    ],
+    [(B200, np.float32, 3072, 16384, 2), (RTX, np.float64, 3072, 16384, 2)],
 )
 def test_a_copy_takes_as_many_stages_as_the_chip_has_room_for(
     machine: Machine,

@@ -404,10 +404,7 @@ def test_a_debug_build_with_signals_does_not_wait_for_its_end(driver: Driver) ->
         ([np.zeros(4, np.float32)], r"pads\[0\] is an array of float32; a signal is a 32-bit"),
         ([np.zeros((2, 2), np.int32)], r"pads\[0\] is an array of shape \(2, 2\); it must be"),
         ([np.zeros(8, np.int32)[::2]], "it must be one-dimensional and contiguous"),
-        (
-            [np.zeros(4, np.int32), np.zeros(5, np.int32)],
-            r"pads\[1\] is an array of 5; ",
-        ),
+        ([np.zeros(4, np.int32), np.zeros(5, np.int32)], r"pads\[1\] is an array of 5; "),
     ],
 )
 def test_unfit_pads_are_refused(given: Any, words: str) -> None:

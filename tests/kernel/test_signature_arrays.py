@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 from kernel.test_signature import FILL, OTHER_TILES, TILE, accepts, refuses, zeros
 
-from tmaasync import (
-    Kernel,
-    LaunchError,
-    TMATensorTileArray,
-    create_tma_tile,
-)
+from tmaasync import Kernel, LaunchError, TMATensorTileArray, create_tma_tile
 from tmaasync.emulate import devices, scheduled
 from tmaasync.tile import Pointer
 

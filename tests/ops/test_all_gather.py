@@ -17,14 +17,7 @@ from worlds import (
     world_of,
 )
 
-from tmaasync import (
-    ArgumentError,
-    Kernel,
-    LaunchError,
-    _arrays,
-    emulate,
-    ops,
-)
+from tmaasync import ArgumentError, Kernel, LaunchError, _arrays, emulate, ops
 from tmaasync.emulate.launch.world import World
 from tmaasync.ops._operation import tile_configs
 

@@ -192,10 +192,7 @@ BYTES: dict[str, Any] = {
             r"scales is 2\.0; it must hold one each for q, k and v\. Pass three: numbers",
         ),
         ({"scales": (1, 2)}, r"scales is \(1, 2\); it must hold one each for q, k and v"),
-        (
-            {"scales": (0, 1, 1)},
-            r"scales\[0\] is 0; it must be a number above 0, .*\. Pass None",
-        ),
+        ({"scales": (0, 1, 1)}, r"scales\[0\] is 0; it must be a number above 0, .*\. Pass None"),
         ({"scales": (1, np.inf, 1)}, r"scales\[1\] is inf; it must be a number above 0"),
         (
             {"scales": (1, 1, np.ones(3, np.float32))},

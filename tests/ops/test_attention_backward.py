@@ -126,10 +126,7 @@ def test_longer_heads_are_worked_on_fewer_at_a_time(
 ) -> None:
     """The orders that were fastest on an H200, of 16 heads of 128 columns."""
     config = choose_backward_config(
-        128,
-        variant,
-        shares_kv_heads=False,
-        heads_on_sms=heads_on_sms(keys, 132),
+        128, variant, shares_kv_heads=False, heads_on_sms=heads_on_sms(keys, 132)
     )
 
     assert (config.starts_last, config.heads_at_once) == (starts_last, heads)

@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 from fake_arrays import Cupy, CupyArray, Tensor, Torch
 from ops.conftest import Make, on_device
-from ops.test_call_cache import (
-    Launch,
-    addresses,
-    cache_with,
-    remember,
-)
+from ops.test_call_cache import Launch, addresses, cache_with, remember
 
 from tmaasync.errors import LaunchError
 from tmaasync.ops import _call_cache

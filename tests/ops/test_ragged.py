@@ -210,9 +210,7 @@ def test_lengths_that_were_changed_in_place_are_noticed(device: Device) -> None:
     assert device.uploads[-1] == [0, 8, 10, 13]
 
 
-def test_sums_on_a_device_are_read_in_place_unless_somebody_must_order_them(
-    device: Device,
-) -> None:
+def test_sums_on_a_device_are_read_in_place_unless_somebody_must_order_them(device: Device) -> None:
     padded, packed = device.array((3, 8, 32)), device.array((20, 32))
     sums, wide = device.array((4,), np.int32, shift=1), device.array((4,), np.int64)
     for given in (sums, wide):

@@ -142,9 +142,7 @@ def _small(*shape: int) -> Any:
 
 
 # The instance of each template.
-INSTANCES = {
-    "scan": "scan<4>",
-}
+INSTANCES = {"scan": "scan<4>"}
 
 
 @functools.cache

@@ -9,13 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity.attention_oracle import (
-    Array,
-    Mask,
-    assert_close_in_float8,
-    dtype_of,
-    scales_of_heads,
-)
+from parity.attention_oracle import Array, Mask, assert_close_in_float8, dtype_of, scales_of_heads
 from parity.backends import Emulate
 from parity.paged_keys import PagedKeys, paged_from
 from parity.random_attention import Problem, draw

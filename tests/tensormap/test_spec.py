@@ -219,15 +219,7 @@ def test_the_spatial_dimensions_follow_the_layout(
     interleave: Interleave, dims: tuple[int, ...]
 ) -> None:
     spec = Im2colSpec(
-        0,
-        DataType.FLOAT16,
-        (1, 9, 9, 9),
-        (0, 0, 0),
-        (0, 0),
-        (0, 0),
-        8,
-        1,
-        interleave=interleave,
+        0, DataType.FLOAT16, (1, 9, 9, 9), (0, 0, 0), (0, 0), (0, 0), 8, 1, interleave=interleave
     )
 
     assert spec.spatial_dims == dims

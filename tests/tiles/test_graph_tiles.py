@@ -129,9 +129,7 @@ def tile_of(array: Any) -> Any:
     return create_tma_tile(array, (32, 64), swizzle=Swizzle.B128)
 
 
-def test_a_tile_moves_in_every_kernel_that_holds_it_and_nothing_else_changes(
-    captured: Any,
-) -> None:
+def test_a_tile_moves_in_every_kernel_that_holds_it_and_nothing_else_changes(captured: Any) -> None:
     first, second, new = (aligned((256, 128)) for _ in range(3))
     tile, other = tile_of(first), tile_of(second)
     driver = captured(

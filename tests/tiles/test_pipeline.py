@@ -12,11 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tmaasync.errors import ArgumentError
-from tmaasync.pipeline import (
-    Pipeline,
-    PipelineState,
-    SharedBuffer,
-)
+from tmaasync.pipeline import Pipeline, PipelineState, SharedBuffer
 
 MAX_SHARED_BYTES = 232448
 
@@ -183,10 +179,7 @@ def test_a_matmul_ring_is_laid_out_as_by_hand() -> None:
 
 def test_members_lie_in_their_order_and_extra_bytes_after_the_ring() -> None:
     pipeline = Pipeline(
-        2,
-        tiles={"scales": Tile(200, 128), "a": BIG},
-        side={"bias": Tile(16, 16)},
-        extra_bytes=100,
+        2, tiles={"scales": Tile(200, 128), "a": BIG}, side={"bias": Tile(16, 16)}, extra_bytes=100
     )
 
     assert [(b.name, b.offset_bytes) for b in pipeline.shared_map if b.stage in (0, None)] == [

@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from tiles.test_pipeline import BIG, pipelines
 
 from tmaasync.errors import ArgumentError, ProtocolError
-from tmaasync.pipeline import (
-    Pipeline,
-    PipelineProtocol,
-    check_protocol,
-    find_fault,
-)
+from tmaasync.pipeline import Pipeline, PipelineProtocol, check_protocol, find_fault
 
 # --- PipelineProtocol: the search ---------------------------------------------------------------
 

@@ -141,8 +141,7 @@ def test_every_factory_refuses_a_swizzle_that_is_none(factory: str, wrong: Any) 
     FACTORIES[factory](swizzle=Swizzle.B128)  # which the cache of tiles holds under its number
 
     with pytest.raises(
-        ArgumentError,
-        match=r"^swizzle is .*; .*\. Pass one of none, 32B, 64B, 128B",
+        ArgumentError, match=r"^swizzle is .*; .*\. Pass one of none, 32B, 64B, 128B"
     ):
         FACTORIES[factory](swizzle=wrong)
 

@@ -164,10 +164,7 @@ def test_a_fragment_of_another_type_is_refused() -> None:
     in_registers=st.booleans(),
 )
 def test_the_instructions_of_a_plan_cover_its_tile(
-    form: MmaForm,
-    groups: tuple[int, int],
-    atoms: tuple[int, int, int],
-    in_registers: bool,
+    form: MmaForm, groups: tuple[int, int], atoms: tuple[int, int, int], in_registers: bool
 ) -> None:
     m, n, k = 64 * groups[0] * atoms[0], 8 * groups[1] * atoms[1], form.k * atoms[2]
 

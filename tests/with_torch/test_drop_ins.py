@@ -308,10 +308,7 @@ WRONG_CALLS: dict[str, tuple[dict[str, Any], str]] = {
         "cache_seqlens.device is meta",
     ),
     "no factor": ({**NEW, "softmax_scale": 0.0}, "softmax_scale is 0.0; it must be a"),
-    "a factor of text": (
-        {**NEW, "softmax_scale": "a"},
-        "softmax_scale is 'a'; it must be a",
-    ),
+    "a factor of text": ({**NEW, "softmax_scale": "a"}, "softmax_scale is 'a'; it must be a"),
     "no limit of scores": ({**NEW, "softcap": float("inf")}, "softcap is inf; it must be a number"),
     "a softcap of text": ({**NEW, "softcap": "a"}, "softcap is 'a'; it must be a number"),
     "a mask of 2": ({**NEW, "causal": 2}, "causal is 2; it is True, False"),

@@ -151,8 +151,7 @@ def test_a_number_of_rows_is_an_integer(value: Any) -> None:
 
 @pytest.mark.parametrize("name", ["flash_attn_func", "flash_attn_varlen_func"])
 @pytest.mark.parametrize(
-    "options",
-    [{"softcap": "a"}, {"softmax_scale": "a"}, {"causal": 2}, {"return_attn_probs": 1}],
+    "options", [{"softcap": "a"}, {"softmax_scale": "a"}, {"causal": 2}, {"return_attn_probs": 1}]
 )
 def test_the_drop_ins_name_an_option_of_a_wrong_kind(name: str, options: dict[str, Any]) -> None:
     ((argument, value),) = options.items()

@@ -16,14 +16,7 @@ BODY = '\nextern "C" __global__ void f(int* x) { x[0] = 1; }\n'
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "header",
-    [
-        "cuda/warp",
-        "cub/cub.cuh",
-        "curand_kernel.h",
-    ],
-)
+@pytest.mark.parametrize("header", ["cuda/warp", "cub/cub.cuh", "curand_kernel.h"])
 def test_a_header_that_the_emulator_lacks_is_named_with_its_line(header: str) -> None:
     kernel = Kernel(f"// A kernel.\n#include <cuda/atomic>\n#  include <{header}>{BODY}", "f")
 

@@ -76,10 +76,7 @@ _STORED, _LOADED = "tiles[kConsumer].async_store", "tile.async_copy(shared.tile"
 _WRITTEN = "target[i] = 10.f + round"
 _TMA = (("TMA store", "TMA load"), (_STORED, _LOADED))
 _THREADS = (("ordinary write", "TMA load"), (_WRITTEN, _LOADED))
-_FILLED = (
-    ("ordinary write", "TMA store"),
-    ("shared.tile.data()[i] = value", _STORED),
-)
+_FILLED = (("ordinary write", "TMA store"), ("shared.tile.data()[i] = value", _STORED))
 _ORDER = "no release and acquire at system scope"
 _READER, _WRITER = "The reading thread calls ptx::fence", "Every writing thread calls ptx::fence"
 

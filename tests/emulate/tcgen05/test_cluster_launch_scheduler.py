@@ -48,11 +48,7 @@ def multiply(text: str, ctas: int, m: int, n: int, k: int, what: Defect | None =
         TEXTS.choose(kernel, what)
     tiles = [
         create_tma_tile(array, shape, swizzle=Swizzle.B128)
-        for array, shape in (
-            (a, (128, DEPTH)),
-            (b, (COLUMNS // ctas, DEPTH)),
-            (c, (128, 32)),
-        )
+        for array, shape in ((a, (128, DEPTH)), (b, (COLUMNS // ctas, DEPTH)), (c, (128, 32)))
     ]
     clusters = -(-m // (128 * ctas)) * -(-n // COLUMNS)
     kernel(clusters * ctas, 256, (*tiles, m, n, k), cluster=ctas)

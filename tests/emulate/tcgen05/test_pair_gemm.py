@@ -107,13 +107,7 @@ def built(text: str) -> Kernel:
     return Kernel(text, "pair_gemm", types=types, constants={"kN": COLUMNS}, arch="sm_100a")
 
 
-def run(
-    one: Problem,
-    defect: Defect | None,
-    policy: Policy,
-    seed: int,
-    cluster: int = 2,
-) -> None:
+def run(one: Problem, defect: Defect | None, policy: Policy, seed: int, cluster: int = 2) -> None:
     kernel = built(TEXTS.text_with(defect))
     TEXTS.choose(kernel, defect)
     one.out.fill(0)

@@ -368,11 +368,7 @@ LAYOUTS: dict[str, tuple[dict[str, int], int, Any]] = {
     ),
     "D": ({}, 128, lambda m, n, _: (0, m, n)),
     "D, ws": ({"is_ws": 1}, 128, lambda m, n, _: (0, m, n)),
-    "E": (
-        {"is_ws": 1},
-        64,
-        lambda m, n, width: (0, m + 64 * (n >= width // 2), n % (width // 2)),
-    ),
+    "E": ({"is_ws": 1}, 64, lambda m, n, width: (0, m + 64 * (n >= width // 2), n % (width // 2))),
     "F": ({}, 64, lambda m, n, _: (0, 32 * (m // 16) + m % 16, n)),
     "G": (
         {"is_ws": 1},
