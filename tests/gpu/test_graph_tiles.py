@@ -210,45 +210,6 @@ def test_operands_of_a_matmul_move(m: int, n: int, k: int) -> None:
     assert np.array_equal(cupy.asnumpy(out), before)
 
 
-def test_packed_sequences_move() -> None:
-    lengths = [0, 7, 3, 64]
-    padded = cupy.asarray(draw((4, 64, 32), 1, np.float16))
-    sums = cupy.asarray(np.array([0, *np.cumsum(lengths)], np.int32))
-    out = cupy.full((sum(lengths), 32), np.nan, np.float16)
-    captured = Captured(lambda: ops.ragged_store(padded, out=out, cu_seqlens=sums))
-    values, new = draw((4, 64, 32), 20, np.float16), Guarded(out.shape, np.float16)
-    before = cupy.asnumpy(out)
-
-    captured.tiles.rebind(padded, cupy.asarray(values))
-    captured.tiles.rebind(out, new.array)
-    captured.replay()
-
-    rows = [sequence[:length] for sequence, length in zip(values, lengths, strict=True)]
-    assert np.array_equal(cupy.asnumpy(new.array), np.concatenate(rows))
-    new.check_surroundings()
-    assert np.array_equal(cupy.asnumpy(out), before)
-
-
-def test_arrays_of_cupys_own_kernels_move_too() -> None:
-    a, b, out = (cupy.asarray(draw((512, 512), i, np.float16)) for i in range(3))
-    identity = cupy.eye(512, dtype=np.float16)
-
-    def run() -> None:
-        cupy.multiply(a, 2, out=b)
-        ops.matmul(b, identity, out=out)
-
-    captured = Captured(run)
-    values, new = draw((512, 512), 7, np.float16), Guarded((512, 512), np.float16)
-
-    captured.tiles.rebind(a, cupy.asarray(values))
-    captured.tiles.rebind(b, cupy.zeros((512, 512), np.float16))
-    captured.tiles.rebind(out, new.array)
-    captured.replay()
-
-    assert np.array_equal(cupy.asnumpy(new.array), values * np.float16(2))
-    new.check_surroundings()
-
-
 # --- torch ------------------------------------------------------------------------------------
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from tmaasync import Kernel, _driver, create_tma_tile, ops
+from tmaasync import Kernel, _driver, create_tma_tile
 from tmaasync.errors import TMAError
 
 cupy = pytest.importorskip("cupy")
@@ -55,13 +53,6 @@ extern "C" __global__ void copy_one_tile(const __grid_constant__ Tile tile, unsi
 """
 
 
-def shared_image(tile: Any) -> Any:
-    """What one load brings to shared memory, byte for byte."""
-    out = cupy.full(tile.tile_bytes, 0xCC, np.uint8)
-    Kernel(COPY_ONE_TILE, "copy_one_tile", types={"Tile": tile})(1, 128, (tile, out))
-    return cupy.asnumpy(out)
-
-
 def test_numbers_arrive_as_what_the_kernel_declares() -> None:
     out = cupy.full(8, np.nan)
     pair = np.array((7, 0.5), np.dtype([("x", "<i4"), ("y", "<f4")]))
@@ -99,31 +90,6 @@ def test_a_dependent_launch_sees_the_results_of_the_kernel_before() -> None:
         source.fill(value)
         kernel(1, 128, (tile, out), pdl=True)
         assert (cupy.asnumpy(out).view(np.float32) == value).all()
-
-
-def test_a_tile_keeps_its_array_alive() -> None:
-    pool = cupy.get_default_memory_pool()
-    array = cupy.full((64, 64), 7, np.uint8)
-    tile = create_tma_tile(array, (16, 64))
-    del array
-    for _ in range(10):
-        cupy.full((64, 64), 9, np.uint8)
-    pool.free_all_blocks()
-
-    assert (shared_image(tile) == 7).all()
-
-
-def test_a_launch_goes_to_the_given_stream() -> None:
-    stream = cupy.cuda.Stream(non_blocking=True)
-    source, target = cupy.ones((1 << 20,), np.float32), cupy.zeros((1 << 20,), np.float32)
-    cupy.cuda.Device().synchronize()
-
-    for choice in (stream, stream.ptr):
-        target.fill(0)
-        cupy.cuda.Device().synchronize()
-        ops.copy(source, target, stream=choice)
-        stream.synchronize()
-        assert (cupy.asnumpy(target) == 1).all()
 
 
 def test_a_declared_cluster_needs_no_argument_and_takes_no_other() -> None:

@@ -16,7 +16,6 @@ import pytest
 from tmaasync import (
     HangError,
     Kernel,
-    LaunchError,
     Signals,
     TMATensorTileArray,
     create_tma_tile,
@@ -101,27 +100,6 @@ def test_every_device_stores_and_adds_to_every_peer(ranks: int, adds: bool) -> N
             assert all(
                 (host(array) == start).all() for one, array in enumerate(arrays) if one != peer
             )
-
-
-# The debug build died before TMATensorTileArray kept ptxas from losing half of a tile's address
-# (docs/decisions/ptxas.md).
-@pytest.mark.parametrize("debug", [False, True])
-def test_a_ring_passes_tiles_on_for_many_rounds_and_launches(ranks: int, debug: bool) -> None:
-    data, rounds, launches = values(ranks), 500, 3
-    arrays = [on(rank, data[rank]) for rank in range(ranks)]
-    tiles = TMATensorTileArray([tile_of(array) for array in arrays])
-    signals = Signals(pads(ranks), budget_seconds=5)
-    shift = kernel("shift", debug=debug)
-    for number in range(launches):
-        first = np.uint32(1 + number * rounds)
-        prepared = [shift.prepare(BLOCKS, 1, (own, tiles, first, rounds)) for own in signals]
-        for launch in prepared:
-            launch()
-    signals.synchronize()
-
-    steps = rounds * launches
-    for rank in range(ranks):
-        assert np.array_equal(host(arrays[rank]), data[(rank - steps) % ranks])
 
 
 def test_a_ring_has_a_timeline_of_all_devices(ranks: int) -> None:
@@ -231,17 +209,6 @@ def test_a_stream_that_waits_in_vain_is_released(ranks: int) -> None:
 
     with cupy.cuda.Device(1):
         stream.synchronize()
-
-
-def test_arrays_of_two_devices_need_a_named_device(ranks: int) -> None:
-    words = [on(rank, np.zeros(96, np.int32)) for rank in range(2)]
-    signals = Signals(pads(2))
-    wrong = on(0, np.zeros(1, np.int32))
-    args = (signals[0], words[0], words[1], np.uint32(1), 1, wrong)
-    with pytest.raises(LaunchError, match=r"args lie on device 0, device 1; .* Pass device="):
-        kernel("barriers").prepare(1, 96, args)
-    with pytest.raises(LaunchError, match=f"device is {ranks}; this process sees {ranks} devices"):
-        kernel("barriers").prepare(1, 96, args, device=ranks)
 
 
 @pytest.fixture(scope="module")

@@ -176,23 +176,6 @@ def test_a_matmul_shows_its_roles(cluster: int) -> None:
     assert Activity.STORING in activities[8]
 
 
-def test_copies_store_what_they_load() -> None:
-    source = cupy.arange(4096 * 2048, dtype=cupy.float32).reshape(4096, 2048)[:, :1024]
-    target = cupy.full(source.shape, cupy.nan, cupy.float32)
-
-    with trace.record() as kept:
-        ops.copy(source, target)
-
-    launch = only(kept)
-    assert bool((target == source).all())
-    loads, stores = (launch.of(kind=kind) for kind in ("load_issued", "store_issued"))
-    assert len(loads) == len(stores) > 0
-    assert int(launch.of(kind="expect").events["bytes"].sum()) == source.nbytes
-    assert len(launch.of(kind="store_read")) == len(stores)
-    assert_in_order(launch)
-    assert_loads_precede_their_reads(launch)
-
-
 def milliseconds(run: Any) -> float:
     run()
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
@@ -242,15 +225,6 @@ def test_what_has_no_room_is_counted_and_the_rest_fits_together() -> None:
     assert 0 < len(only(cut)) < len(only(kept)) / 4
     assert_in_order(only(cut))
     assert_loads_precede_their_reads(only(cut))
-
-
-def test_a_traced_kernel_has_its_last_trace() -> None:
-    _, _, kernel = energies(100, 128, trace=True)
-
-    launch = kernel.last_trace
-
-    assert launch is not None
-    assert len(launch.of(kind="load_issued")) == 7
 
 
 def test_a_plan_that_was_found_again_is_traced_too() -> None:
