@@ -27,8 +27,8 @@ _HINT = re.compile(r"\{\.(?:\(ca\||L1::|L2::|mmio)[^{}]*\}|\$HINT")
 _TOKEN = re.compile(r"\$[A-Z]+|<\w+:|[{}()|>?]|[^${}()|<>?]+")
 
 TESTED_BY = {
-    "tcgen05.mma": "tcgen05/test_tcgen05_arithmetic.py, test_forms.py, test_memory_forms.py",
-    "tcgen05.mma of kind::i8": "tcgen05/test_forms.py, test_memory_forms.py",
+    "tcgen05.mma": "tcgen05/test_tcgen05_arithmetic.py, test_memory_forms.py",
+    "tcgen05.mma of kind::i8": "tcgen05/test_memory_forms.py",
     "tcgen05.ld": "tcgen05/test_transfers.py",
     "tcgen05.st": "tcgen05/test_transfers.py",
     "tcgen05.ld.red": "tcgen05/test_transfers.py",
@@ -37,8 +37,8 @@ TESTED_BY = {
     "tcgen05.alloc": "tcgen05/test_tensor_memory_rules.py, test_sm_columns.py",
     "tcgen05.dealloc": "tcgen05/test_tensor_memory_defects.py",
     "tcgen05.relinquish_alloc_permit": "tcgen05/test_tensor_memory_defects.py, test_sm_columns.py",
-    "tcgen05.wait": "tcgen05/test_gemm.py, test_chain.py",
-    "tcgen05.fence": "tcgen05/test_gemm.py, test_chain.py",
+    "tcgen05.wait": "tcgen05/test_gemm.py, test_pair_gemm.py",
+    "tcgen05.fence": "tcgen05/test_gemm.py, test_pair_gemm.py",
     "tcgen05.commit": "tcgen05/test_gemm.py, test_pair_gemm.py",
     "mma.sync and mma.sp with a kind": "tcgen05/test_warp_kinds.py",
     "clusterlaunchcontrol": "test_cluster_launch_control.py",

@@ -42,7 +42,7 @@ from emulate import test_blackwell_copies as copies  # noqa: E402
 from emulate import test_blackwell_tiles as tiles  # noqa: E402
 from emulate import test_cluster_launch_control as clc  # noqa: E402
 from emulate.planted.kernels import KERNELS, builder_of  # noqa: E402
-from emulate.tcgen05 import gemms, test_chain, test_gemm, test_memory_forms  # noqa: E402
+from emulate.tcgen05 import gemms, test_gemm, test_memory_forms  # noqa: E402
 from emulate.tcgen05 import test_cluster_launch_scheduler as launched  # noqa: E402
 from emulate.tcgen05 import test_pair_gemm as pairs  # noqa: E402
 from planted_choices import choices  # noqa: E402
@@ -170,10 +170,9 @@ def of_blackwell() -> Iterator[tuple[str, Callable[[], Any]]]:
         "tcgen05 GEMM by cluster launch",
         lambda: launched.multiply(launched.TEXT, 2, 500, 200, 72),
     )
-    yield "tcgen05 chain", lambda: test_chain.run(None, "round_robin", 0)
     yield "tcgen05 copies of a pair", lambda: test_memory_forms.copy_in_pair(None)
     for name in test_memory_forms.CASES:
-        form = functools.partial(test_memory_forms.test_a_form_multiplies_exactly, name, 5, 0)
+        form = functools.partial(test_memory_forms.multiply, name, 5, 0)
         yield f"tcgen05 {name}", form
     yield "TMA of pairs", functools.partial(copies.pair, "function")
     yield "TMA of pairs, multicast", functools.partial(copies.pair, "wrapper", mask=True)

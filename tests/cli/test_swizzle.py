@@ -31,26 +31,6 @@ def test_chunks_lie_where_the_hardware_puts_them(mode: str, rows: int, chunks: i
     assert sorted(found.values()) == [16 * index for index in range(rows * chunks)]
 
 
-@pytest.mark.parametrize("mode", list(MASKS))
-@pytest.mark.parametrize(("dtype", "size"), [("int8", 1), ("float16", 2), ("float32", 4)])
-def test_conflicts_of_a_column_are_those_that_one_counts(mode: str, dtype: str, size: int) -> None:
-    rows, row_bytes = 64, 128
-    document = json_of(
-        "swizzle", "--mode", mode, "--dtype", dtype, f"--rows={rows}",
-        f"--columns={row_bytes // size}", "--access=column",
-    )["access"]  # fmt: skip
-
-    expected = [
-        passes([place(mode, row, byte, rows, row_bytes) for row in range(first, first + 32)], size)
-        for byte in range(0, row_bytes, size)
-        for first in (0, 32)
-    ]
-    assert document["passes"] == sum(expected)
-    assert document["accesses"] == len(expected)
-    assert document["conflicts"] == sum(expected) - len(expected)
-    assert document["worst"] == max(expected) - 1
-
-
 @pytest.mark.parametrize(
     ("mode", "access", "conflicts", "worst"),
     [

@@ -105,28 +105,6 @@ DEFECTS = (
          DEADLOCK, "load(cuda::memory_order_acquire)", r"volatile read of descriptors\[7\]"),
     ),
     *_of(
-        "dynamic_gemm",
-        ("the other block's readers do not count",
-         Edit("init_barrier(&smem.taken, CLUSTER * (CONSUMERS * 128 + 2));",
-              "init_barrier(&smem.taken, CONSUMERS * 128 + 2);"), FAULT, "wait(&smem.taken",
-         "taken completed phase 1 while this thread was still"),
-        ("the other block's half of b is not expected",
-         Edit("expect_bytes(&smem.full[stage], (BM + BN) * BK * sizeof(bf16));",
-              "expect_bytes(&smem.full[stage], (BM + BN / 2) * BK * sizeof(bf16));"), RACE,
-         "wgmma(d, left", r"with 10240 bytes expected, and its copies deliver 12288"),
-        ("a release of the own block only",
-         Edit("if (thread < CLUSTER) arrive(&smem.empty[stage], thread);",
-              "if (thread == 0) arrive(&smem.empty[stage], rank);"), DEADLOCK,
-         "wait(&smem.empty[stage]",
-         r"on empty\[0\], phase 0: 2 arrivals.*only warps 4, 8 released stage 0"),
-        ("no proxy fence",
-         without('asm volatile("fence.proxy.async.shared::cta;\\n" ::: "memory");'), RACE,
-         "stmatrix", _NOT_VISIBLE),
-        ("the staged tile is written while TMA reads it",
-         without('if (thread == 0) asm volatile("cp.async.bulk.wait_group.read 0;\\n" ::: '
-                 '"memory");'), RACE, "tma_store(", "the store may still be reading its buffer"),
-    ),
-    *_of(
         "cluster_gemm",
         ("a mask of one CTA", Edit("(1 << CTAS) - 1, policy", "1 << rank, policy"), DEADLOCK,
          "mbarrier::wait(ring.full_at()", "4096 bytes are missing"),
@@ -143,9 +121,10 @@ DEFECTS = (
 
 
 # A fence in one direction makes writes visible to TMA.
-RELEASED = Defect("dynamic_gemm", "a fence of writes alone", (Edit(
-    '"fence.proxy.async.shared::cta;\\n"',
-    '"fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;\\n"',
+RELEASED = Defect("bulk_copy", "a fence of writes alone", (Edit(
+    "cde::fence_proxy_async_shared_cta();",
+    'asm volatile("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;\\n" '
+    '::: "memory");', nth=2,
 ),))  # fmt: skip
 
 

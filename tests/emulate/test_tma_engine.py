@@ -25,13 +25,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import DATA_TYPES, SWIZZLES, im2col_specs, ordinary_tiled, specs, tiled_specs
 
-from tmaasync.modes import DataType, Interleave, OOBFill, ReduceOp, Swizzle
+from tmaasync.modes import DataType, Interleave, ReduceOp, Swizzle
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
 POISON = 0xCC
-FLOATS = [dtype for dtype in DATA_TYPES if dtype.is_float]
-
-
 # --- drawn cases --------------------------------------------------------------------------------
 
 seeds = st.integers(0, 1 << 32)
@@ -223,23 +220,6 @@ def test_the_swizzle_follows_the_absolute_address(engine: Engine, swizzle: Swizz
 # --- results of the chip: benchmarks/probe_hardware.py on an H200 ---
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_nan_fill_has_the_bits_of_the_chip(engine: Engine, dtype: DataType) -> None:
-    spec = ordinary_tiled(
-        dtype=dtype,
-        shape=(4, 16),
-        strides_bytes=(16 * dtype.itemsize,),
-        box_shape=(4, 16),
-        element_strides=(1, 1),
-        oob_fill=OOBFill.NAN,
-    )
-    copy = copy_of(spec, (0, 16))
-
-    copy.run(engine, "tiled_load")
-
-    assert (copy.shared[: spec.box_bytes].view(np.uint16) == 0x7FF7).all()
-
-
 # Exponents at both ends, and fractions around a tie.
 words = st.one_of(
     st.integers(0, (1 << 32) - 1),
@@ -322,33 +302,6 @@ def test_a_store_reports_each_byte_it_reads_and_writes_once(engine: Engine, copy
     assert sorted(written) == (np.flatnonzero(changed) + changed.ctypes.data).tolist()
     assert len(set(read)) == len(read) == copy.spec.box_bytes
     assert not copy.observer.bytes_seen(is_global=False, is_write=True)
-
-
-@pytest.mark.parametrize(
-    ("extent", "start", "columns"),
-    [
-        (464, 448, [448, 463]),
-        (464, 464, []),
-        (466, 448, [448, 479]),
-        (466, 464, [464, 479]),
-        (470, 448, [448, 479]),
-        (470, 464, [464, 479]),
-        (480, 448, [448, 479]),
-        (480, 464, [464, 479]),
-    ],
-)
-def test_a_store_writes_whole_sectors_as_the_chip_does(
-    engine: Engine, extent: int, start: int, columns: list[int]
-) -> None:
-    spec = TensorMapSpec(0, DataType.UINT8, (4, extent), (512,), (4, 32))
-    copy = Copy(spec, (0, start), aligned(4 * 512), random_bytes(1024, 0), 0)
-    copy.shared[:] = 7
-
-    copy.run(engine, "tiled_store")
-
-    row = np.flatnonzero(copy.memory[:512])
-    assert [*row[[0, -1]].tolist()] == columns if columns else not row.size
-    assert (copy.memory.reshape(4, 512) == copy.memory[:512]).all()
 
 
 # --- reductions ---------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from tmaasync import Kernel, create_tma_tile
@@ -90,20 +89,6 @@ def scan(array: Callable[[Any], Any]) -> Launch:
     return Launch(tiles, 128, arguments, out, np.cumsum(host) - host)
 
 
-def dynamic_gemm(array: Callable[[Any], Any]) -> Launch:
-    m, n, k = 768, 128, 160
-    a, b = _small(k, m), _small(n, k)
-    out = array(np.full((m, n), np.nan, ml_dtypes.bfloat16))
-    tiles = (
-        create_tma_tile(array(a.astype(ml_dtypes.bfloat16)), (32, 64), swizzle="128B"),
-        create_tma_tile(array(b.astype(ml_dtypes.bfloat16)), (32, 32), swizzle="64B"),
-        create_tma_tile(out, (64, 64)),
-    )
-    arguments = (m, n, k, *tiles, array(np.zeros(1, np.int32)))
-    options = {"shared_mem": 54 * 1024, "cluster": 2}
-    return Launch(4, 384, arguments, out, (a.T @ b.T).astype(ml_dtypes.bfloat16), options)
-
-
 def cluster_gemm(array: Callable[[Any], Any]) -> Launch:
     m, n, k = 250, 62, 328
     a, b = _small(m, k), _small(n, k)
@@ -126,7 +111,6 @@ SAMPLES: dict[str, Callable[[Callable[[Any], Any]], Launch]] = {
         reduction,
         ring,
         scan,
-        dynamic_gemm,
         cluster_gemm,
     )
 }

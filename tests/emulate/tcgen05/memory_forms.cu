@@ -23,7 +23,7 @@ extern "C" __device__ const int memory_form_shared_bytes = sizeof(SharedMemory);
 #define FORM(NUMBER, TEXT)                                                                         \
     if (what == NUMBER) {                                                                          \
         asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %4, 0;\n\t" TEXT "\n\t}" ::"r"(tensor), \
-                     "l"(a), "l"(b), "r"(instruction), "r"(accumulates), "r"(tensor + 256),        \
+                     "l"(a), "l"(b), "r"(instruction), "r"(accumulates), "r"(of_a),                \
                      "r"(tensor + 384), "r"(tensor + 416), "r"(tensor + 448)                       \
                      : "memory");                                                                  \
     }
@@ -51,7 +51,7 @@ extern "C" __global__ void memory_form(
     cluster_sync();
     if (warp == 0) tcgen05_alloc<kCtas>(shared_address(&shared.tensor), kColumns);
     __syncthreads();
-    const u32 tensor = shared.tensor, own = tensor + (warp * 32 << 16);
+    const u32 tensor = shared.tensor, of_a = tensor + 256, own = tensor + (warp * 32 << 16);
     const u32 row = (rank * 128 + threadIdx.x) * kColumns;
     for (u32 column = 0; column < kColumns; column += 64) {
         u32 held[64];

@@ -1,6 +1,7 @@
-"""A GEMM scheduled by cluster launch control: every tile once, in every order, and its defects.
+"""The GEMM of the tutorial's step 11 over clusters that it cancels: right, and defects are found.
 
-Compiled by ptxas and emulated; not run on a chip.
+A warp asks for the next tile, and the other roles iterate over the answers. Compiled by ptxas and
+emulated; not run on a chip.
 """
 
 from __future__ import annotations
@@ -10,13 +11,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, after, before, defects, edited, without
 from planted_choices import choices
 
 from tmaasync import Kernel, Swizzle, create_tma_tile, emulate
 
-SOURCE = (Path(__file__).parent / "launched_gemm.cu").read_text(encoding="utf-8")
-CLUSTERS = Path(__file__).parents[3] / "kernels/include/tmaasync/structured"
+ROOT = Path(__file__).parents[3]
+# In each CTA the thread that loads and the warps that store; the pair's thread that multiplies.
+READERS = "CTAS * (1 + Roles::kConsumerWarps) + 1"
+EDITS = (
+    before("#include <tmaasync/tensor_memory.cuh>",
+           "#include <tmaasync/structured/cluster_launch_scheduler.cuh>\n"),
+    after("using Roles = WarpSpecialized<1, RegisterSplit<0, 0>, CTAS>;",
+          f"using Clusters = ClusterRequests<2, {READERS}, CTAS>;"),
+    after("Accumulators accumulators;", "Clusters clusters;", "SharedMemory"),
+    after("accumulators.init();", "clusters.init();"),
+    Edit("const StaticScheduler schedule(OutputTiles<kM, kN, Cluster>(m, n));",
+         "const OutputTiles<kM, kN, Cluster> tiles(m, n); const ClusterLaunchScheduler<"
+         "OutputTiles<kM, kN, Cluster>, Clusters> schedule(tiles, shared.clusters);"),
+    before("if (helper != 0",
+           "if (helper == 1 && block_rank_in_cluster() == 0 && elect()) shared.clusters.ask();"),
+    Edit("tile : schedule) output", "tile : schedule.by_warps()) output"),
+)  # fmt: skip
+SOURCE = edited((ROOT / "examples/11_tensor_memory_gemm.cu").read_text(encoding="utf-8"), EDITS)
+CLUSTERS = ROOT / "kernels/include/tmaasync/structured"
 HEADER = (CLUSTERS / "cluster_launch_scheduler.cuh").read_text(encoding="utf-8")
 # The header in the text, so that defects are planted in it too.
 TEXT = SOURCE.replace(
@@ -59,8 +77,7 @@ DEFECTS = defects(
     "gemm",
     ("nothing asks", without("shared.clusters.ask();"), DEADLOCK + FAULT,
      r"clusters|answered"),
-    ("one reader more is counted", Edit("CTAS * (1 + Roles::kConsumerWarps) + 1;",
-     "CTAS * (1 + Roles::kConsumerWarps) + 2;"), DEADLOCK, r"taken|answered"),
+    ("one reader more is counted", Edit(READERS, f"{READERS} + 1"), DEADLOCK, r"taken|answered"),
     ("every lane of a warp gives the answer back",
      Edit("if (!kByWarps || lane_index() == 0) requests->release(state.index);",
           "requests->release(state.index);"), FAULT + RACE + DEADLOCK, r"taken|answered|arriv"),

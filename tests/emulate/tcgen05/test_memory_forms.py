@@ -1,4 +1,4 @@
-"""Sparse forms, A in tensor memory, scale factors and copies, of a CTA and of a pair, by value.
+"""Every kind of tcgen05.mma on small integers, which all types hold exactly, and copies of a pair.
 
 The host's layouts say where operands and results lie (`tmaasync.tcgen05`).
 """
@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from planted import DEADLOCK, RACE, Defect, Edit, defects, without
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
 from planted_choices import choices
 
 from tmaasync import Kernel, emulate
@@ -45,23 +45,35 @@ class Case(NamedTuple):
     in_tensor_memory: bool = False
     shifts: bool = False
     scale: str = ""
+    is_ws: bool = False
+    result: Any = np.float32
+    scales_d: bool = False  # D is divided by 8 before the addition
+    leaves_lanes: bool = False  # OFF has a bit for each lane that keeps its D
 
     @property
     def form(self) -> Any:
         return mma_form(
-            self.dtype, scale_type=self.scale, cta_group=self.ctas, is_sparse=self.is_sparse
+            self.dtype,
+            accumulator=np.dtype(self.result).name,
+            scale_type=self.scale,
+            cta_group=self.ctas,
+            is_sparse=self.is_sparse,
+            is_ws=self.is_ws,
         )
 
     @property
     def text(self) -> str:
         """The instruction in PTX, with the operands of the kernel's macro."""
         a = "[%5]" if self.in_tensor_memory else "%1"
-        start = f"tcgen05.mma{'.sp' * self.is_sparse}.cta_group::{self.ctas}.kind::{self.kind}"
+        name = f"mma{'.ws' * self.is_ws}{'.sp' * self.is_sparse}"
+        start = f"tcgen05.{name}.cta_group::{self.ctas}.kind::{self.kind}"
         block = f".block_scale.block{self.form.scale_block}" if self.scale else ""
         metadata = "[%8], " if self.is_sparse else ""
         scales = "[%6], [%7], " if self.scale else ""
         shift = ".ashift" * self.shifts
-        return f"{start}{block}{shift} [%0], {a}, %2, {metadata}%3, {scales}p;"
+        off = f"{{{', '.join(map(str, OFF))}}}, " if self.leaves_lanes else ""
+        divided = ", 3" if self.scales_d else ""
+        return f"{start}{block}{shift} [%0], {a}, %2, {metadata}%3, {off}{scales}p{divided};"
 
     @property
     def call(self) -> str:
@@ -69,29 +81,56 @@ class Case(NamedTuple):
         a, of_a = ("tensor + 256", "u32") if self.in_tensor_memory else ("a", "u64")
         if self.is_sparse:
             a = f"Tcgen05Sparse<{of_a}>{{{a}, tensor + 448}}"
-        template = f"Tcgen05Kind::k{self.kind.upper()}, {self.ctas}"
+        kind = f"Tcgen05Kind::k{self.kind.upper()}"
+        if self.is_ws:
+            return f"tcgen05_mma_ws<{kind}>(tensor, {a}, b, instruction, accumulates);"
+        if self.leaves_lanes:
+            off = f"const u32 off[] = {{{', '.join(map(str, OFF))}}};"
+            call = f"tcgen05_mma<{kind}>(tensor, {a}, b, instruction, accumulates, off);"
+            return f"{{ {off} {call} }}"
+        template = f"{kind}, {self.ctas}"
         if self.scale:
             scales = "tensor + 384, tensor + 416"
             start = f"tcgen05_mma_block_scale<{template}>"
             return f"{start}(tensor, {a}, b, instruction, {scales}, accumulates);"
         if self.shifts:
             template += ", 0, Tcgen05Collector::kDiscard, true"
+        template += ", 3" * self.scales_d
         return f"tcgen05_mma<{template}>(tensor, {a}, b, instruction, accumulates);"
 
 
+OFF = (0, 0xFFFF, 0, 1)
+
+
 CASES = {
+    "f16": Case("f16", np.float16, 128, 96),
+    "bf16, M 64": Case("f16", ml_dtypes.bfloat16, 64, 64),
+    "f16 to f16": Case("f16", np.float16, 128, 256, result=np.float16),
+    "tf32": Case("tf32", np.float32, 128, 8),
+    "e4m3": Case("f8f6f4", E4M3, 128, 128),
+    "i8": Case("i8", np.int8, 64, 48, result=np.int32),
+    "ws": Case("f16", np.float16, 128, 64, is_ws=True),
+    "ws, M 64": Case("f16", np.float16, 64, 128, is_ws=True),
+    "ws, M 32": Case("f16", np.float16, 32, 128, is_ws=True),
+    "A in tensor memory": Case("f16", np.float16, 128, 64, in_tensor_memory=True),
+    "ws, A in tensor memory": Case("f16", np.float16, 128, 64, in_tensor_memory=True, is_ws=True),
+    "mxf8f6f4": Case("mxf8f6f4", E4M3, 128, 128, scale="ue8m0"),
+    "mxf4": Case("mxf4", FP4, 128, 128, scale="ue8m0"),
+    "mxf4nvf4": Case("mxf4nvf4", FP4, 128, 128, scale="ue4m3"),
+    "lanes without output": Case("f16", np.float16, 128, 64, leaves_lanes=True),
+    "scale-input-d": Case("f16", np.float16, 128, 64, scales_d=True),
     "sparse f16": Case("f16", np.float16, 128, 64, is_sparse=True),
     "sparse f16, M 64": Case("f16", np.float16, 64, 64, is_sparse=True),
     "sparse tf32": Case("tf32", np.float32, 128, 64, is_sparse=True),
     "sparse e4m3": Case("f8f6f4", E4M3, 128, 64, is_sparse=True),
-    "sparse i8": Case("i8", np.int8, 128, 64, is_sparse=True),
+    "sparse i8": Case("i8", np.int8, 128, 64, is_sparse=True, result=np.int32),
     "sparse, A in tensor memory": Case(
         "f16", np.float16, 128, 64, is_sparse=True, in_tensor_memory=True
     ),
     "ashift": Case("f16", np.float16, 128, 64, in_tensor_memory=True, shifts=True),
     "pair, M 256": Case("tf32", np.float32, 256, 64, 2),
     "pair, M 128": Case("f16", np.float16, 128, 64, 2),
-    "pair, i8": Case("i8", np.int8, 128, 128, 2),
+    "pair, i8": Case("i8", np.int8, 128, 128, 2, result=np.int32),
     "pair, e4m3": Case("f8f6f4", E4M3, 256, 128, 2),
     "pair, A in tensor memory": Case("f16", np.float16, 256, 64, 2, in_tensor_memory=True),
     "pair, A in tensor memory, M 128": Case("f16", np.float16, 128, 64, 2, in_tensor_memory=True),
@@ -120,7 +159,15 @@ DEFECTS = defects(
           "tcgen05_fence_before_thread_sync(); __syncthreads();"), RACE,
      r"(?s)race on (image|lane).*tcgen05\.cp"),
 )  # fmt: skip
-TEXTS = choices(SOURCE, DEFECTS)
+OF_MMA = defects(
+    "memory_form",
+    ("operands are not made visible", without("fence_async_view_proxy();"), RACE,
+     r"(?s)race on image.*not made visible to tcgen05\.mma.*fence_async_view_proxy"),
+    ("A begins at a lane of its own",
+     Edit("of_a = tensor + 256", "of_a = tensor + (1 << 16) + 256"), FAULT,
+     r"A begins at lane 1 of tensor memory; it begins at lane 0"),
+)  # fmt: skip
+TEXTS = choices(SOURCE, (*DEFECTS, *OF_MMA))
 
 
 @functools.cache
@@ -186,6 +233,23 @@ def compressed(
     return dense.reshape(case.m, -1), values.reshape(case.m, -1), chosen
 
 
+def words_of(values: npt.NDArray[Any], case: Case) -> Words:
+    """Return the words of D."""
+    result = (values + 0.0).astype(case.result)  # no -0
+    return result.view(f"u{result.itemsize}").astype(np.uint32)
+
+
+def with_result(case: Case, memory: Words, exact: npt.NDArray[Any]) -> Words:
+    """Return tensor memory after the instruction."""
+    after = memory.copy()
+    _, *places = accumulator_layout(case.form, case.m, case.n)
+    after[tuple(places)] = words_of(exact, case)
+    if case.leaves_lanes:
+        kept = [lane for lane in range(LANES) if OFF[lane // 32] >> lane % 32 & 1]
+        after[:, kept] = memory[:, kept]
+    return after
+
+
 def put_in_tensor_memory(case: Case, memory: Words, a: npt.NDArray[Any]) -> None:
     """Put the words of A's rows into the lanes of D's rows."""
     _, cta, lane, _ = accumulator_layout(case.form, case.m, case.n)
@@ -226,9 +290,7 @@ def scaled(case: Case, memory: Words, rng: np.random.Generator) -> list[npt.NDAr
     return powers
 
 
-@pytest.mark.parametrize(("fill", "first"), [(0, 0), (5, 0), (5, HEADER)])
-@pytest.mark.parametrize("name", CASES)
-def test_a_form_multiplies_exactly(name: str, fill: int, first: int) -> None:
+def multiply(name: str, fill: int, first: int, defect: Defect | None = None) -> None:
     case, form = CASES[name], CASES[name].form
     rng = np.random.default_rng(case.m + fill)
     memory = np.zeros((case.ctas, LANES, COLUMNS), np.uint32)
@@ -247,18 +309,29 @@ def test_a_form_multiplies_exactly(name: str, fill: int, first: int) -> None:
     if case.shifts:  # each row of a CTA is the one after it, and the last one stays
         rows = left.reshape(case.ctas, -1, form.k)
         left = np.concatenate((rows[:, 1:], rows[:, -1:]), axis=1).reshape(case.m, -1)
-    result = np.int32 if case.kind == "i8" else np.float32
-    memory[:, :, : case.n] = np.full(1, fill, result).view(np.uint32)
-    expected = memory.copy()
-    _, cta, lane, column = accumulator_layout(form, case.m, case.n)
-    exact = (left @ right.T + fill).astype(result)
-    expected[cta, lane, column] = (exact + result(0)).view(np.uint32)
+    memory[:, :, : case.n] = words_of(np.full(1, fill), case)
+    exact = left @ right.T + fill / (8 if case.scales_d else 1)
     out = np.zeros_like(memory)
     bits = InstructionDescriptor(form=form, m=case.m, n=case.n).encode()
     arguments = (image, memory, of_a, of_b, bits, int(fill != 0), out)
     what = first + list(CASES).index(name), *arguments
-    kernel(case.ctas)(case.ctas, 128, what, cluster=case.ctas)
-    np.testing.assert_array_equal(out, expected)
+    kernel(case.ctas, defect)(case.ctas, 128, what, cluster=case.ctas)
+    np.testing.assert_array_equal(out, with_result(case, memory, exact))
+
+
+@pytest.mark.parametrize(("fill", "first"), [(0, 0), (5, 0), (5, HEADER)])
+@pytest.mark.parametrize("name", CASES)
+def test_a_form_multiplies_exactly(name: str, fill: int, first: int) -> None:
+    multiply(name, fill, first)
+
+
+@pytest.mark.parametrize("defect", OF_MMA, ids=lambda one: one.name)
+def test_a_defect_of_an_mma_is_reported(defect: Defect) -> None:
+    with (
+        emulate.scheduled("random", seed=1, races=True),
+        pytest.raises(defect.reported, match=defect.says),
+    ):
+        multiply("A in tensor memory", 0, 0, defect)
 
 
 def copy_in_pair(defect: Defect | None) -> None:

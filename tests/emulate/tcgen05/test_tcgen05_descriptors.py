@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -167,7 +166,6 @@ def test_refused_instructions(name: str) -> None:
 # --- the matrix descriptor ------------------------------------------------------------------------
 
 SWIZZLE_CODES = {"none": 0, "32B": 6, "64B": 4, "128B": 2, "128B/32B": 1}
-SPANS = {"none": 16, "32B": 32, "64B": 64, "128B": 128, "128B/32B": 128}
 
 
 def descriptor(start: int, leading: int, stride: int, swizzle: str) -> int:
@@ -198,55 +196,6 @@ def offset_of(shape: tuple[Any, ...], stride: tuple[Any, ...], coordinates: tupl
             total += coordinate % size * step
             coordinate //= size
     return total
-
-
-def canonical(
-    swizzle: str, itemsize: int, leading: int, stride: int, *, transposed: bool
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return shape and stride in bytes of (row, k), by the table of the PTX ISA."""
-    t, span, many = 16 // itemsize, SPANS[swizzle], 1 << 20
-    if not transposed and swizzle == "none":
-        return ((8, many), (t, many)), ((16, stride), (itemsize, leading))
-    if not transposed:
-        return ((8, many), (many,)), ((span, stride), (itemsize,))
-    if swizzle == "none":
-        return ((t, many), (8, many)), ((itemsize, stride), (16, leading))
-    rows = span // itemsize
-    group = 4 if swizzle == "128B/32B" else 8
-    return ((rows, many), (group, many)), ((itemsize, leading), (span, stride))
-
-
-def matrices() -> Iterator[tuple[str, str, bool]]:
-    for kind, swizzle, transposed in itertools.product(
-        ("bf16", "tf32", "e4m3", "s8"), SWIZZLE_CODES, (False, True)
-    ):
-        if transposed and (kind == "tf32") != (swizzle == "128B/32B"):
-            continue
-        yield kind, swizzle, transposed
-
-
-@pytest.mark.parametrize(("kind", "swizzle", "transposed"), [*matrices()])
-@pytest.mark.parametrize("rows", [64, 128])
-def test_units_of_shared_memory(kind: str, swizzle: str, transposed: bool, rows: int) -> None:
-    itemsize = CODE_BITS[kind] // 8
-    depth = 32 // itemsize
-    leading, stride = 0x2000, 0x800
-    start = 0x1000 + (32 if swizzle in ("128B", "128B/32B") and not transposed else 0)
-    window = np.random.default_rng(rows).integers(0, 256, 1 << 17, dtype=np.uint8)
-    shape, steps = canonical(swizzle, itemsize, leading, stride, transposed=transposed)
-
-    found = gather(
-        kind,
-        descriptor(start, leading, stride, swizzle),
-        (rows, depth),
-        window,
-        transposed=transposed,
-    )
-
-    for row, k in itertools.product(range(rows), range(depth)):
-        address = swizzled(start + offset_of(shape, steps, (row, k)), swizzle)
-        code = window[address : address + itemsize].view(f"<u{itemsize}")[0]
-        assert found[row, k] == code, (row, k)
 
 
 def gather(
