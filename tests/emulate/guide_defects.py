@@ -121,11 +121,18 @@ DEFECTS = (
 
 
 # A fence in one direction makes writes visible to TMA.
-RELEASED = Defect("bulk_copy", "a fence of writes alone", (Edit(
-    "cde::fence_proxy_async_shared_cta();",
-    'asm volatile("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;\\n" '
-    '::: "memory");', nth=2,
-),))  # fmt: skip
+RELEASED = Defect(
+    "bulk_copy",
+    "a fence of writes alone",
+    (
+        Edit(
+            "cde::fence_proxy_async_shared_cta();",
+            'asm volatile("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;\\n" '
+            '::: "memory");',
+            nth=2,
+        ),
+    ),
+)
 
 
 def planted(sample: str, defect: Defect | None) -> Kernel:

@@ -26,33 +26,59 @@ STAGES = 3
 ORDERS: tuple[Policy, ...] = ("round_robin", "random")
 GEMM = defects(
     "gemm",
-    ("one warp does not multiply", before("consume(warpgroup - 1);", "if (warp_index() != 6)"),
-     DEADLOCK + FAULT,
-     (r"threads 128-191, 224-255 at .*: wgmma.wait_group|"
-      r"of warp (4|6) and \d+ times by thread \d+ of warp (4|6), which belong to one warpgroup")),
-    ("lanes give wgmma other rows", after("row + row_block * 64", "+ lane_index() % 2 * 8"), FAULT,
-     r"threads (128 and 129|256 and 257) of a warpgroup give wgmma.mma_async different"),
-    ("two sizes of one named barrier",
-     Edit("barrier_.sync();", "NamedBarrier<256>{1}.sync();", "write_row_block", 2), FAULT,
-     r"barrier 1 is used for (256 and for 128|128 and for 256) threads at once"),
-)  # fmt: skip
+    (
+        "one warp does not multiply",
+        before("consume(warpgroup - 1);", "if (warp_index() != 6)"),
+        DEADLOCK + FAULT,
+        (
+            r"threads 128-191, 224-255 at .*: wgmma.wait_group|"
+            r"of warp (4|6) and \d+ times by thread \d+ of warp (4|6), which belong to one warpgroup"
+        ),
+    ),
+    (
+        "lanes give wgmma other rows",
+        after("row + row_block * 64", "+ lane_index() % 2 * 8"),
+        FAULT,
+        r"threads (128 and 129|256 and 257) of a warpgroup give wgmma.mma_async different",
+    ),
+    (
+        "two sizes of one named barrier",
+        Edit("barrier_.sync();", "NamedBarrier<256>{1}.sync();", "write_row_block", 2),
+        FAULT,
+        r"barrier 1 is used for (256 and for 128|128 and for 256) threads at once",
+    ),
+)
 PAIR = defects(
     "pair",
-    ("both load the first share", Edit("Group::rank()", "0", "ProducerStage"), RACE,
-     r"race on ring\.stages\[\d\]\.b .*\n.*TMA load\n.*TMA load\ntwo loads write"),
-    ("all expect on CTA 0",
-     Edit("expect_bytes(bytes)", "arrive_and_expect_bytes(bytes, 0)", "Ring::producer_acquire"),
-     FAULT, r"full\[0\] gets 1 arrival in phase \d, which counts 1 and waits for no more"),
-    ("nobody waits for the peer's init",
-     Edit("enter_cluster();", "__syncthreads();", "run_with_helpers"), RACE,
-     r"race on ring\.(full|empty)\[\d\] .*\n.*init\n(.*\n)*.*cluster_sync\(\)"),
-)  # fmt: skip
+    (
+        "both load the first share",
+        Edit("Group::rank()", "0", "ProducerStage"),
+        RACE,
+        r"race on ring\.stages\[\d\]\.b .*\n.*TMA load\n.*TMA load\ntwo loads write",
+    ),
+    (
+        "all expect on CTA 0",
+        Edit("expect_bytes(bytes)", "arrive_and_expect_bytes(bytes, 0)", "Ring::producer_acquire"),
+        FAULT,
+        r"full\[0\] gets 1 arrival in phase \d, which counts 1 and waits for no more",
+    ),
+    (
+        "nobody waits for the peer's init",
+        Edit("enter_cluster();", "__syncthreads();", "run_with_helpers"),
+        RACE,
+        r"race on ring\.(full|empty)\[\d\] .*\n.*init\n(.*\n)*.*cluster_sync\(\)",
+    ),
+)
 PING_PONG = defects(
     "ping_pong",
     ("no consumer waits for its turn", without("if (!has_turn) Order::wait(number);"), RACE, ""),
-    ("the other consumer's stages are not skipped",
-     without("consumer.skip(k_blocks);", "multiply_tiles_pingpong", 1), DEADLOCK + FAULT, ""),
-)  # fmt: skip
+    (
+        "the other consumer's stages are not skipped",
+        without("consumer.skip(k_blocks);", "multiply_tiles_pingpong", 1),
+        DEADLOCK + FAULT,
+        "",
+    ),
+)
 DEFECTS = (*GEMM, *PAIR, *PING_PONG)
 SOME_ORDERS = "two sizes of one named barrier"  # elsewhere the two uses are apart in time
 

@@ -20,19 +20,27 @@ ROOT = Path(__file__).parents[3]
 # In each CTA the thread that loads and the warps that store; the pair's thread that multiplies.
 READERS = "CTAS * (1 + Roles::kConsumerWarps) + 1"
 EDITS = (
-    before("#include <tmaasync/tensor_memory.cuh>",
-           "#include <tmaasync/structured/cluster_launch_scheduler.cuh>\n"),
-    after("using Roles = WarpSpecialized<1, RegisterSplit<0, 0>, CTAS>;",
-          f"using Clusters = ClusterRequests<2, {READERS}, CTAS>;"),
+    before(
+        "#include <tmaasync/tensor_memory.cuh>",
+        "#include <tmaasync/structured/cluster_launch_scheduler.cuh>\n",
+    ),
+    after(
+        "using Roles = WarpSpecialized<1, RegisterSplit<0, 0>, CTAS>;",
+        f"using Clusters = ClusterRequests<2, {READERS}, CTAS>;",
+    ),
     after("Accumulators accumulators;", "Clusters clusters;", "SharedMemory"),
     after("accumulators.init();", "clusters.init();"),
-    Edit("const StaticScheduler schedule(OutputTiles<kM, kN, Cluster>(m, n));",
-         "const OutputTiles<kM, kN, Cluster> tiles(m, n); const ClusterLaunchScheduler<"
-         "OutputTiles<kM, kN, Cluster>, Clusters> schedule(tiles, shared.clusters);"),
-    before("if (helper != 0",
-           "if (helper == 1 && block_rank_in_cluster() == 0 && elect()) shared.clusters.ask();"),
+    Edit(
+        "const StaticScheduler schedule(OutputTiles<kM, kN, Cluster>(m, n));",
+        "const OutputTiles<kM, kN, Cluster> tiles(m, n); const ClusterLaunchScheduler<"
+        "OutputTiles<kM, kN, Cluster>, Clusters> schedule(tiles, shared.clusters);",
+    ),
+    before(
+        "if (helper != 0",
+        "if (helper == 1 && block_rank_in_cluster() == 0 && elect()) shared.clusters.ask();",
+    ),
     Edit("tile : schedule) output", "tile : schedule.by_warps()) output"),
-)  # fmt: skip
+)
 SOURCE = edited((ROOT / "examples/11_tensor_memory_gemm.cu").read_text(encoding="utf-8"), EDITS)
 CLUSTERS = ROOT / "kernels/include/tmaasync/structured"
 HEADER = (CLUSTERS / "cluster_launch_scheduler.cuh").read_text(encoding="utf-8")

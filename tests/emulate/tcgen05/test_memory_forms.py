@@ -161,12 +161,19 @@ DEFECTS = defects(
 )  # fmt: skip
 OF_MMA = defects(
     "memory_form",
-    ("operands are not made visible", without("fence_async_view_proxy();"), RACE,
-     r"(?s)race on image.*not made visible to tcgen05\.mma.*fence_async_view_proxy"),
-    ("A begins at a lane of its own",
-     Edit("of_a = tensor + 256", "of_a = tensor + (1 << 16) + 256"), FAULT,
-     r"A begins at lane 1 of tensor memory; it begins at lane 0"),
-)  # fmt: skip
+    (
+        "operands are not made visible",
+        without("fence_async_view_proxy();"),
+        RACE,
+        r"(?s)race on image.*not made visible to tcgen05\.mma.*fence_async_view_proxy",
+    ),
+    (
+        "A begins at a lane of its own",
+        Edit("of_a = tensor + 256", "of_a = tensor + (1 << 16) + 256"),
+        FAULT,
+        r"A begins at lane 1 of tensor memory; it begins at lane 0",
+    ),
+)
 TEXTS = choices(SOURCE, (*DEFECTS, *OF_MMA))
 
 
