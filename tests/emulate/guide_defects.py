@@ -127,8 +127,8 @@ RELEASED = Defect(
     (
         Edit(
             "cde::fence_proxy_async_shared_cta();",
-            'asm volatile("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;\\n" '
-            '::: "memory");',
+            'asm volatile("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;"'
+            ' ::: "memory");',
             nth=2,
         ),
     ),

@@ -32,7 +32,7 @@ GEMM = defects(
         DEADLOCK + FAULT,
         (
             r"threads 128-191, 224-255 at .*: wgmma.wait_group|"
-            r"of warp (4|6) and \d+ times by thread \d+ of warp (4|6), which belong to one warpgroup"
+            r"of warp (4|6) and \d+ times by thread \d+ of warp (4|6), which belong to one warpg"
         ),
     ),
     (
