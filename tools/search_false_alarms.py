@@ -195,13 +195,26 @@ def block_scaled(m: int, n: int, packs: int, block: int, dtype: str, factor: str
     ops.scaled_matmul(a, b.T, scale_a, scale_b.T, **options)
 
 
+def block_scaled_groups(packs: int, block: int, dtype: str, factor: str) -> None:
+    a, b = (
+        np.full((500, 1600 // packs), 0x22, np.uint8),
+        np.full((4, 72, 1600 // packs), 0x22, np.uint8),
+    )
+    scale_a, scale_b = (np.full((*one.shape[:-1], 1600 // block), 0x38, np.uint8) for one in (a, b))
+    options = {"a_dtype": dtype, "b_dtype": dtype, "scale_dtype": factor}
+    ends = np.array([60, 60, 90, 400], np.int32)
+    ops.scaled_grouped_matmul(a, b.swapaxes(1, 2), scale_a, scale_b.swapaxes(1, 2), ends, **options)
+
+
+_FORMATS = {
+    "MXFP8": (1, 32, "float8_e4m3fn", "float8_e8m0fnu"),
+    "MXFP4": (2, 32, "float4_e2m1fn", "float8_e8m0fnu"),
+    "NVFP4": (2, 16, "float4_e2m1fn", "float8_e4m3fn"),
+}
+
+
 def _block_scaled(m: int, n: int) -> dict[str, Callable[[], Any]]:
-    formats = {
-        "MXFP8": (1, 32, "float8_e4m3fn", "float8_e8m0fnu"),
-        "MXFP4": (2, 32, "float4_e2m1fn", "float8_e8m0fnu"),
-        "NVFP4": (2, 16, "float4_e2m1fn", "float8_e4m3fn"),
-    }
-    return {name: functools.partial(block_scaled, m, n, *one) for name, one in formats.items()}
+    return {name: functools.partial(block_scaled, m, n, *one) for name, one in _FORMATS.items()}
 
 
 def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -229,6 +242,10 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
         ),
         "FP8 with float32 scales": lambda: float_scaled(300, 264),
         **_block_scaled(300, 264),
+        **{
+            f"groups of {name}": functools.partial(block_scaled_groups, *one)
+            for name, one in _FORMATS.items()
+        },
     }
     for name, call in calls.items():
 

@@ -9,28 +9,11 @@
 //
 // Grid and threads are as in gemm_tensor_memory.cu. In a pair of CTAs the rows of one may lie
 // beyond the group, whose map of C drops them. `broken_group` is as in grouped_gemm.cu.
-#include <tmaasync/structured/grouped_scheduler.cuh>
-
-#include "groups.cuh"
+#include "group_tiles_tensor_memory.cuh"
 #include "unscaled_tensor_memory.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;
-
-static_assert(A_IS_K_MAJOR, "rows of A are rows in memory");
-
-struct GroupTiles {
-    RowGroups groups;
-    int n;
-    int k_blocks;
-    i32* broken_group;
-
-    __device__ auto schedule() const {
-        return GroupedScheduler<kM, kN, CTAS, GROUP_M, false, true>(groups, n);
-    }
-    __device__ KRange range(const GroupTile&) const { return KRange(k_blocks); }
-    __device__ void help(int helper) const { report_groups(groups, broken_group, helper); }
-};
 
 extern "C" __device__ const int grouped_gemm_tensor_memory_shared_bytes = sizeof(SharedMemory);
 
@@ -49,8 +32,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) grouped_gemm_te
     multiply_in_tensor_memory(
         dynamic_shared<SharedMemory>(), tiles,
         [&](const auto& stage, const GroupTile& tile, int block) {
-            const OutputTile rows{tile.rows.start + tile.m, tile.n, tile.group};
-            load_operands(stage, a, b, rows, block);
+            load_operands(stage, a, b, in_arrays(tile), block);
         },
         [&](auto& output, auto& accumulators, const GroupTile& tile, int) {
             output.store(accumulators, c, tile);

@@ -21,9 +21,11 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/warp_scaled_mma.cuh>
 
+#include "block_scaled_stage.cuh"
 #include "whole_scale.cuh"
 
 using namespace tmaasync;
+using namespace tmaasync::kernels::gemm;
 
 using OperandA = WgmmaOperand<ATile, Major::kK>;
 using OperandB = WgmmaOperand<BTile, Major::kK>;
@@ -38,16 +40,6 @@ static_assert(OperandA::kDepth == 128 && OperandB::kDepth == 128, "a stage is 12
 
 constexpr int kAtomWords = 128;
 constexpr int kAtoms = AFactorTile::kBytes / (4 * kAtomWords);  // of a stage, along K
-
-struct Stage {
-    static constexpr int kBytes =
-        ATile::kBytes + BTile::kBytes + AFactorTile::kBytes + BFactorTile::kBytes;
-
-    ATile::Shared a;
-    BTile::Shared b;
-    AFactorTile::Shared a_factors;
-    BFactorTile::Shared b_factors;
-};
 
 struct SharedMemory {
     Ring<Stage, STAGES, ConsumerWarps<4 * CONSUMERS>> ring;
@@ -115,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) scaled_gemm_war
                 multiply_stage(accumulators[0], *stage, tile, row);
             }
             if constexpr (IS_SCALED) {
-                const float scale = kernels::gemm::whole_scale(alpha, scale_a, scale_b);
+                const float scale = whole_scale(alpha, scale_a, scale_b);
                 output.store(accumulators, c, tile, [=](float value, int, int) {
                     return value * scale;
                 });

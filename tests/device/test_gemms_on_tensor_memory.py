@@ -18,6 +18,8 @@ SOURCES = (
     "k_grouped_gemm_tensor_memory.cu",
     "promoted_gemm_tensor_memory.cu",
     "scaled_gemm_tensor_memory.cu",
+    "scaled_grouped_gemm_tensor_memory.cu",
+    "swizzle_group_factors.cu",
 )
 
 

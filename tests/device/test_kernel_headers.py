@@ -63,20 +63,31 @@ GEMM = preamble(
         "HAS_ADDEND": True,
     },
 )
+ON_PAIRS = {
+    "STAGES": 4,
+    "CTAS": 2,
+    "GROUP_M": 8,
+    "STORES_PARTIALS": False,
+    "A_IS_K_MAJOR": True,
+    "B_IS_K_MAJOR": True,
+}
 TENSOR_MEMORY = preamble(
     {
         "ATile": tile("tmaasync::bfloat16", 128, 64),
         "BTile": tile("tmaasync::bfloat16", 128, 64),
         "CTile": tile("tmaasync::bfloat16", 128, 64),
     },
+    ON_PAIRS,
+)
+BLOCK_SCALED = preamble(
     {
-        "STAGES": 4,
-        "CTAS": 2,
-        "GROUP_M": 8,
-        "STORES_PARTIALS": False,
-        "A_IS_K_MAJOR": True,
-        "B_IS_K_MAJOR": True,
+        **dict.fromkeys(("ATile", "BTile"), tile("unsigned char", 128, 128)),
+        "CTile": tile("tmaasync::bfloat16", 128, 64),
+        "AFactorTile": tile("unsigned", 1, 2, 128),
+        "BFactorTile": tile("unsigned", 2, 2, 128),
+        **dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1"),
     },
+    {**ON_PAIRS, "BLOCK": 32, "IS_SCALED": True},
 )
 ATTENTION = preamble(
     {
@@ -181,7 +192,9 @@ def compile_header(header: str, preamble: str, arch: str = "sm_90a") -> tuple[st
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_header_compiles_alone(header: str) -> None:
-    if "tensor_memory" in header:
+    if "block_scaled" in header:
+        assert compile_header(header, BLOCK_SCALED, "sm_100a") == ()
+    elif "tensor_memory" in header:
         assert compile_header(header, ON_TENSOR_MEMORY[Path(header).parent.name], "sm_100a") == ()
     elif header == "gemm/filter_chunks.cuh":
         assert compile_header(header, CONVOLUTION) == ()

@@ -12,15 +12,23 @@ _OWN_INCLUDE = re.compile(
     r"(?:structured|attention)/\w+|shards)\.cuh)>)"
     r"[ \t]*(?://[^\n]*)?\n"
 )
+_FAMILY_INCLUDE = re.compile(r'#include "([\w./]+\.cuh)"[ \t]*(?://[^\n]*)?\n')
 _ONCE = re.compile(r"^#pragma once[^\n]*\n", re.MULTILINE)
 _NAMES = re.compile(
     r"^(?:struct|class|enum class|constexpr int) (?:\[\[\w+\]\] )?(\w+)", re.MULTILINE
 )
 
 
-def whole_text(name: str) -> str:
+def whole_text(name: str, *, of_family_alone: bool = False) -> str:
     """Return the kernel's text, with its family's and the structured headers inlined."""
-    return _renamed_rings() + _inlined(find_kernel(name), set())
+    if of_family_alone:
+        return _inlined(find_kernel(name), set(), _FAMILY_INCLUDE)
+    return _renamed_rings() + _inlined(find_kernel(name), set(), _OWN_INCLUDE)
+
+
+def without_pragma(path: Path) -> str:
+    """Return a header's text without its directive against a second inclusion."""
+    return _ONCE.sub("", path.read_text(encoding="utf-8"))
 
 
 def _renamed_rings() -> str:
@@ -31,13 +39,13 @@ def _renamed_rings() -> str:
     return "".join(f"#define {name} Inlined{name}\n" for name in names)
 
 
-def _inlined(path: Path, seen: set[Path]) -> str:
+def _inlined(path: Path, seen: set[Path], pattern: re.Pattern[str]) -> str:
     def text_of(include: re.Match[str]) -> str:
-        own, library = include.groups()
-        header = (path.parent / own).resolve() if own else include_dir() / library
+        own, *library = include.groups()
+        header = (path.parent / own).resolve() if own else include_dir() / library[0]
         if header in seen:
             return ""
         seen.add(header)
-        return _inlined(header, seen)
+        return _inlined(header, seen, pattern)
 
-    return _OWN_INCLUDE.sub(text_of, _ONCE.sub("", path.read_text()))
+    return pattern.sub(text_of, without_pragma(path))

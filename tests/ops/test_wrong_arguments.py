@@ -134,6 +134,17 @@ def method_of(made: Callable[..., Any], name: str) -> Callable[..., Any]:
     return run
 
 
+def on_b200(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, called inside an emulated B200."""
+
+    @functools.wraps(function)
+    def run(**arguments: Any) -> Any:
+        with emulate.chip("sm_100a"):
+            return function(**arguments)
+
+    return run
+
+
 RULE_AND_REMEDY = re.compile(r"; .+\. .+\.$", re.DOTALL)
 PUBLIC = {*tmaasync.__all__, *ops.__all__}
 
@@ -358,6 +369,11 @@ OPERATIONS = {
     "scaled_matmul": call(
         ops.scaled_matmul, a=BYTES, b=BYTES, scale_a=zeros(128, 1, dtype=np.float32),
         scale_b=zeros(1, 1, dtype=np.float32), a_dtype="e4m3", b_dtype="e4m3",
+    ),
+    "scaled_grouped_matmul": call(
+        on_b200(ops.scaled_grouped_matmul), a=BYTES, b=zeros(2, 128, 64, dtype=np.uint8),
+        scale_a=zeros(128, 4, dtype=np.uint8), scale_b=zeros(2, 4, 64, dtype=np.uint8),
+        offsets=OFFSETS, a_dtype="e4m3", b_dtype="e4m3", scale_dtype="e8m0", scale_layout="rows",
     ),
     "conv2d": call(ops.conv2d, images=IMAGES, filters=zeros(64, 3, 3, 64), padding=1),
     "attention": call(ops.attention, q=Q, k=Q, v=Q, out=zeros(1, 16, 1, 64)),

@@ -95,6 +95,17 @@ def _block_scaled_matmul(packs: int, block: int, factor: Any) -> None:
     ops.scaled_matmul(a, b.T, scale_a, scale_b.T, a_dtype=dtype, b_dtype=dtype)
 
 
+def _scaled_grouped_matmul(packs: int, block: int, factor: Any) -> None:
+    a, b = np.empty((512, 1024 // packs), np.uint8), np.empty((2, 512, 1024 // packs), np.uint8)
+    scale_a, scale_b = (np.empty((*one.shape[:-1], 1024 // block), factor) for one in (a, b))
+    dtype = "float4_e2m1fn" if packs == 2 else "float8_e4m3fn"
+    ops.scaled_grouped_matmul(
+        *(a, b.swapaxes(1, 2), scale_a, scale_b.swapaxes(1, 2), _OFFSETS[1:]),
+        a_dtype=dtype,
+        b_dtype=dtype,
+    )
+
+
 def _conv2d(channels: int = 128) -> None:
     images, filters = (8, 28, 28, channels), (128, 3, 3, channels)
     ops.conv2d(np.empty(images, _BF16), np.empty(filters, _BF16), padding=1)
@@ -244,6 +255,14 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
             lambda: _on_b200(lambda: _block_scaled_matmul(1, 32, _E8M0)),
             lambda: _on_b200(lambda: _block_scaled_matmul(2, 32, _E8M0)),
             lambda: _on_b200(lambda: _block_scaled_matmul(2, 16, _FP8)),
+        ),
+        "scaled_grouped_gemm_tensor_memory.cu": (
+            lambda: _on_b200(lambda: _scaled_grouped_matmul(1, 32, _E8M0)),
+            lambda: _on_b200(lambda: _scaled_grouped_matmul(2, 32, _E8M0)),
+            lambda: _on_b200(lambda: _scaled_grouped_matmul(2, 16, _FP8)),
+        ),
+        "swizzle_group_factors.cu": (
+            lambda: _on_b200(lambda: _scaled_grouped_matmul(1, 32, _E8M0)),
         ),
         "scaled_gemm_warps.cu": (
             lambda: _on_rtx_50(lambda: _block_scaled_matmul(1, 32, _E8M0)),

@@ -19,7 +19,7 @@ from tmaasync.kernel.arguments import Placed, View
 from tmaasync.kernel.hangs import BarrierName
 from tmaasync.kernel.recipe import LaunchRequest, Recipe
 from tmaasync.kernel.repeated import RepeatedCall
-from tmaasync.kernel.source import without_scale_factors
+from tmaasync.kernel.source import without_scale_factors, without_tcgen05
 from tmaasync.kernel.variables import Variable
 
 if TYPE_CHECKING:
@@ -155,6 +155,17 @@ class Backend(ABC):
         if limits.compute_capability not in (*WITH_TENSOR_MEMORY, *WITH_SCALED_MMA_SYNC):
             device = f"device {self.device} ({limits.name})"
             raise without_scale_factors(user, limits.compute_capability, device)
+
+    def require_tensor_memory(self, user: str) -> None:
+        """Check that the device has tensor memory, which an operation needs.
+
+        Raises:
+            BackendError: It has none.
+        """
+        limits = self.limits
+        if limits.compute_capability not in WITH_TENSOR_MEMORY:
+            device = f"device {self.device} ({limits.name})"
+            raise without_tcgen05(user, limits.compute_capability, device)
 
     @abstractmethod
     def max_active_clusters(self, size: int) -> int:

@@ -17,6 +17,7 @@ from tmaasync.ops._reduce_add import reduce_add
 from tmaasync.ops._reduce_ranks import all_reduce, reduce_scatter
 from tmaasync.ops._ring_attention import ring_attention
 from tmaasync.ops._ring_attention_backward import ring_attention_backward
+from tmaasync.ops._scaled_grouped_matmul import scaled_grouped_matmul
 from tmaasync.ops._scaled_matmul import scaled_matmul
 from tmaasync.ops._varlen_attention import varlen_attention
 from tmaasync.ops._varlen_attention_backward import varlen_attention_backward
@@ -41,11 +42,13 @@ __all__ = [
     "reduce_scatter",
     "ring_attention",
     "ring_attention_backward",
+    "scaled_grouped_matmul",
     "scaled_matmul",
     "varlen_attention",
     "varlen_attention_backward",
 ]
 
+_refuse_tracing(scaled_grouped_matmul, "no operator: it runs outside compiled code")
 for _function in (
     *(attention, attention_backward, conv2d, copy, grouped_matmul, matmul),
     *(k_grouped_matmul, ragged_load, ragged_store, reduce_add, scaled_matmul),

@@ -15,7 +15,6 @@ from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import (
     Output,
-    contiguous_copy,
     fill,
     in_order,
     reached_operand,
@@ -32,9 +31,8 @@ from tmaasync.ops._gemm.block_scales import (
     FLOAT4,
     Blocks,
     Format,
-    as_atoms,
     check_layout,
-    swizzled,
+    reached_atoms,
     type_of,
 )
 from tmaasync.ops._gemm.config import Occupancy, PersistentWork
@@ -206,9 +204,8 @@ class BlockScaledMatmul(Operation):
             return
         a = self._a.rows.over(reached_operand(self._a, blocks.a, handle))
         b = self._b.rows.over(reached_operand(self._b, blocks.b, handle, transposes=True))
-        (m, n), factors = out.shape, blocks.factors
-        of_a = as_atoms(self._reached(blocks.scale_a, handle, transposes=False), m, factors)
-        of_b = as_atoms(self._reached(blocks.scale_b, handle, transposes=True), n, factors)
+        of_a = reached_atoms(blocks, blocks.scale_a, handle, transposes=False)
+        of_b = reached_atoms(blocks, blocks.scale_b, handle, transposes=True)
         with reached_output(self._out, out, handle) as target:
             views = (a, b, of_a, of_b, self._out.rows.over(target))
             launch = self.prepared(lambda: self._prepare(*views))
@@ -230,12 +227,6 @@ class BlockScaledMatmul(Operation):
         """Return the kernel's first parameters."""
         at = dict(zip(self._kind.whole, given, strict=True))
         return (*addresses, at.get("scale_a", 0), at.get("scale_b", 0), float_bits(alpha))
-
-    def _reached(self, factors: ArrayView, stream: int, *, transposes: bool) -> ArrayView:
-        """Return the factors in swizzled atoms that TMA can read."""
-        if not self._kind.swizzled:
-            return swizzled(factors, stream, transposes=transposes)
-        return factors if factors.address % 16 == 0 else contiguous_copy(factors, stream)
 
     def _prepare(
         self, a: ArrayView, b: ArrayView, of_a: ArrayView, of_b: ArrayView, c: ArrayView

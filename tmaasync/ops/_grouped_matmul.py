@@ -360,12 +360,12 @@ class GroupedMatmul(Operation):
             k=k,
             broken_group=report.argument,
         )
-        work = PersistentWork(rows, k, _max_clusters(rows, groups, n, config))
+        work = PersistentWork(rows, k, max_clusters(rows, groups, n, config))
         launch = prepared_persistent(kernel, arguments, config, work, occupancy)
         return ReportingLaunch(launch, report)
 
 
-def _max_clusters(rows: int, groups: int, n: int, config: TileConfig) -> int:
+def max_clusters(rows: int, groups: int, n: int, config: TileConfig) -> int:
     """Return the most clusters for any groups: each has one row more than whole tiles."""
     if config.m_major:
         return (rows // config.block_n + groups) * -(-n // config.block_m)

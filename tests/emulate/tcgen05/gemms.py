@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+from emulate.shipped import whole_text, without_pragma
 
 from tmaasync import Swizzle, create_tma_tile
+from tmaasync._source.paths import include_dir
 
 __all__ = ["COLUMNS", "GEMM", "PAIR_GEMM", "Problem", "problem", "shipped_text"]
 
@@ -42,11 +43,8 @@ def problem(tiles: int, steps: int, rows: int = ROWS, columns: int = COLUMNS) ->
 
 
 def shipped_text(name: str, *headers: str) -> str:
-    """Return a shipped GEMM with these headers in place of their includes, as one text to edit."""
-    kernels = FOLDER.parents[2] / "kernels"
-    text = (kernels / "gemm" / name).read_text(encoding="utf-8")
+    """Return a shipped GEMM as one text to edit, with its family's headers and these inlined."""
+    text = whole_text(name, of_family_alone=True)
     for header in headers:
-        held = (kernels / header).read_text(encoding="utf-8").replace("#pragma once\n", "")
-        (found,) = re.findall(rf'#include [<"](?:tmaasync/)?{Path(header).name}[>"]\n', text)
-        text = text.replace(found, held)
+        text = text.replace(f"#include <{header}>\n", without_pragma(include_dir() / header))
     return text

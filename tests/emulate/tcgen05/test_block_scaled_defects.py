@@ -10,13 +10,10 @@ from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, withou
 
 from tmaasync.tile import create_tma_tile
 
-SOURCE = shipped_text(
-    "scaled_gemm_tensor_memory.cu",
-    *("include/tmaasync/tcgen05_scales.cuh", "gemm/tensor_memory.cuh", "gemm/whole_scale.cuh"),
-)
+SOURCE = shipped_text("scaled_gemm_tensor_memory.cu", "tmaasync/tcgen05_scales.cuh")
 COPY_A = "of_a.copy_from<CTAS>(stage->a_factors);"
 COPY_B = "of_b.copy_from<CTAS>(stage->b_factors);"
-LOAD_B = "Ring::load(stage, b_factors, stage->b_factors, {0, atom, tile.n / 128});"
+LOAD_B = "Ring::load(stage, b_factors, stage->b_factors, {0, atom, b_atoms});"
 STAGES = "const auto& stage : stages.consume(work.range(tile).count)"
 COLUMNS = "columns + stage.index() * kStageColumns"
 DEFECTS = defects(

@@ -10,11 +10,7 @@ from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
 
 from tmaasync.tile import create_tma_tile, create_tma_tile_im2col
 
-SOURCE = shipped_text(
-    "conv2d_tensor_memory.cu",
-    *("gemm/bias_side.cuh", "gemm/filter_chunks.cuh"),
-    *("gemm/unscaled_tensor_memory.cuh", "gemm/tensor_memory.cuh"),
-)
+SOURCE = shipped_text("conv2d_tensor_memory.cu")
 IMAGES = "images.async_copy_column<CTAS>(stage->a, stage.full(), column, chunk);"
 FILTERS = "tma_load_2sm(filters.map, stage.full(), box, at);"
 DEFECTS = defects(

@@ -11,12 +11,9 @@ from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
 from tmaasync.ragged import create_ragged_tensor_map
 from tmaasync.tile import create_tma_tile
 
-SOURCE = shipped_text(
-    "grouped_gemm_tensor_memory.cu",
-    *("gemm/groups.cuh", "gemm/unscaled_tensor_memory.cuh", "gemm/tensor_memory.cuh"),
-)
+SOURCE = shipped_text("grouped_gemm_tensor_memory.cu")
 STORE = "output.store(accumulators, c, tile);"
-LOAD = "load_operands(stage, a, b, rows, block);"
+LOAD = "load_operands(stage, a, b, in_arrays(tile), block);"
 HELP = "if (helper != 0 || blockIdx.x != 0) return;"
 BLOCKS = "stages.consume(work.range(tile).count)"
 DEFECTS = defects(

@@ -11,10 +11,7 @@ from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects
 from tmaasync.ragged import create_ragged_tensor_map
 from tmaasync.tile import create_tma_tile
 
-SOURCE = shipped_text(
-    "k_grouped_gemm_tensor_memory.cu",
-    *("gemm/groups.cuh", "gemm/unscaled_tensor_memory.cuh", "gemm/tensor_memory.cuh"),
-)
+SOURCE = shipped_text("k_grouped_gemm_tensor_memory.cu")
 LOAD_A = "a.async_copy<CTAS>(stage->a, stage.full(), tile.rows, {tile.m, k});"
 BLOCKS = "count_tiles(tile.rows.length, kK)"
 DEFECTS = defects(

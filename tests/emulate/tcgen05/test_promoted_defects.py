@@ -11,9 +11,7 @@ from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
 
 from tmaasync.tile import create_tma_tile
 
-SOURCE = shipped_text(
-    "promoted_gemm_tensor_memory.cu", "gemm/float_scales.cuh", "gemm/tensor_memory.cuh"
-)
+SOURCE = shipped_text("promoted_gemm_tensor_memory.cu")
 LOAD_A = "a_scales.async_copy(of_block->a, of_block.full(), {tile.m, block});"
 RELEASE = "if (column + kColumns == kOwnColumns) accumulators.release();"
 SET_OF_STAGE = "accumulators.commit(); d = accumulators.acquire();"

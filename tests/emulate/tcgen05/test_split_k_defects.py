@@ -10,9 +10,7 @@ from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects
 
 from tmaasync.tile import create_tma_tile
 
-SOURCE = shipped_text(
-    "gemm_tensor_memory.cu", "gemm/unscaled_tensor_memory.cuh", "gemm/tensor_memory.cuh"
-)
+SOURCE = shipped_text("gemm_tensor_memory.cu")
 RANGE = "KRange(k_blocks, tile.batch, tiles.batches)"
 DEFECTS = defects(
     "gemm_tensor_memory",

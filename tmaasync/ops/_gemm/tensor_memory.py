@@ -199,16 +199,21 @@ class BlockScaledConfig(TensorMemoryConfig):
         return (_COLUMNS - sets * self.block_n) // (self.factors * self._factor_rows // 128)
 
 
-def block_scaled_config(m: int, n: int, factors: int, occupancy: Occupancy) -> BlockScaledConfig:
+def block_scaled_config(
+    m: int, n: int, factors: int, occupancy: Occupancy, groups: int = 0
+) -> BlockScaledConfig:
     """Return the config with the least predicted time; none was measured.
 
-    With one set of accumulators the next tile also waits until they are stored.
+    With one set of accumulators the next tile also waits until they are stored. ``groups`` have m
+    rows on average.
     """
 
     def time(config: BlockScaledConfig) -> int:
         active = occupancy.max_active_clusters(config.cluster)
         overhead = _TILE_OVERHEAD * (1 if config.has_two_sets else 2)
-        return -(-config.clusters(m, n) // active) * (_columns(config) + overhead)
+        rows = m + (config.cluster_rows // 2 if groups else 0)
+        clusters = config.clusters(rows, n) * max(groups, 1)
+        return -(-clusters // active) * (_columns(config) + overhead)
 
     candidates = (
         BlockScaledConfig(1, block_n, ctas, rows=_ROWS, factors=factors)

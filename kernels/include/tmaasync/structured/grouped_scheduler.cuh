@@ -18,6 +18,7 @@ struct GroupTile {
     int group;
     RaggedSequence rows;
     bool shares_b;
+    int m_tiles_before;  // tiles along M of the groups before
 };
 
 // The scheduler of a grouped GEMM: tiles group by group, each group in rasterisation order. Groups
@@ -45,6 +46,7 @@ struct GroupedScheduler : Schedule<GroupedScheduler<
     int extent;
     int index;  // the cluster's tile index within the group
     int group = 0;
+    int m_tiles_before = 0;
     RaggedSequence rows;
 
     __device__ __forceinline__ GroupedScheduler(const RowGroups& groups, int extent)
@@ -63,11 +65,11 @@ struct GroupedScheduler : Schedule<GroupedScheduler<
         if (kClusterCtas > 1 && !kMultipliesInPairs && index >= clusters_along_m()) {
             const int n_tile =
                 (index - clusters_along_m()) * kClusterCtas + block_rank_in_cluster();
-            return {(m_tiles() - 1) * kTileM, n_tile * kTileN, group, rows, false};
+            return {(m_tiles() - 1) * kTileM, n_tile * kTileN, group, rows, false, m_tiles_before};
         }
         const RasterizedTile<kGroupM> tile(index, cluster_rows(), n_tiles());
         const int m_tile = tile.m_tile * kClusterCtas + Cluster::rank_m();
-        return {m_tile * kTileM, tile.n_tile * kTileN, group, rows, true};
+        return {m_tile * kTileM, tile.n_tile * kTileN, group, rows, true, m_tiles_before};
     }
 
 private:
@@ -94,6 +96,7 @@ private:
     __device__ __forceinline__ void find_group() {
         while (index >= clusters_along_m() + clusters_along_n()) {
             index -= clusters_along_m() + clusters_along_n();
+            m_tiles_before += m_tiles();
             if (++group == groups.count) return;
             rows = groups.after(rows.end(), group);
         }
