@@ -125,6 +125,7 @@ BLACKWELL = {
         f"cvt_rn_satfinite_x2<{F}E5M2, true>(x, y)", narrow("cvt.rn.satfinite.relu.e5m2x2.f32"), XY
     ),
     "scales": one("cvt_satfinite_ue8m0x2<false>(x, y)", narrow("cvt.rz.satfinite.ue8m0x2.f32"), XY),
+    "scales up": one("cvt_satfinite_ue8m0x2(x, y)", narrow("cvt.rp.satfinite.ue8m0x2.f32"), XY),
     "e2m1": one(
         f"cvt_rn_satfinite_x2<{F}E2M1>(x, y)",
         "{ .reg .b8 d; .reg .b16 h; cvt.rn.satfinite.e2m1x2.f32 d, %1, %2; mov.b16 h, {d, 0};"
@@ -135,6 +136,12 @@ BLACKWELL = {
         f"cvt_rn_f16x2<{F}E3M2, true>(w[0] & 0x3f3f)",
         "{ .reg .b16 d; cvt.u16.u32 d, %1; cvt.rn.relu.f16x2.e3m2x2 %0, d; }",
         '"r"(w[0] & 0x3f3f)',
+    ),
+    "halves of e2m1": one(
+        f"cvt_rn_f16x2<{F}E2M1>(w[0] & 0xff)",
+        "{ .reg .b8 d; .reg .b16 h; cvt.u16.u32 h, %1; mov.b16 {d, _}, h; "
+        "cvt.rn.f16x2.e2m1x2 %0, d; }",
+        '"r"(w[0] & 0xff)',
     ),
     "add": pair("add_f32x2(p, q)", "add.rn.f32x2", '"l"(p), "l"(q)'),
     "mul": pair("mul_f32x2<true>(p, q)", "mul.rz.f32x2", '"l"(p), "l"(q)'),

@@ -165,25 +165,6 @@ def test_one_rank_needs_no_world() -> None:
     check([out], [a], [b])
 
 
-def test_an_output_is_the_next_calls_operand() -> None:
-    """Column-parallel layers one after the other, without a wait of the host."""
-    rng = np.random.default_rng(8)
-    with world_of(2) as world:
-        a = [rng.integers(-2, 3, (40, 64)).astype(BF16) for _ in range(2)]
-        b = [rng.integers(-1, 2, (64, 64)).astype(BF16) for _ in range(2)]
-        left, right = arrays_on(world, a), arrays_on(world, b)
-        for _ in range(2):
-            out = ops.all_gather_matmul(left, right)
-            left = [one[40 * rank : 40 * rank + 40] for rank, one in enumerate(out)]
-        world.synchronize()
-        for _ in range(2):
-            whole = [np.concatenate(a).astype(np.float32) @ one.astype(np.float32) for one in b]
-            rounded = [one.astype(BF16) for one in whole]
-            a = [one[40 * rank : 40 * rank + 40] for rank, one in enumerate(rounded)]
-        for one, wanted in zip(out, rounded, strict=True):
-            assert np.array_equal(one, wanted)
-
-
 # --- the plain all-gather ---------------------------------------------------------------------
 
 
