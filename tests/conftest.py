@@ -83,8 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ]
     cases: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
-        is_hoppers = _parameter(item, "chip") in (None, "sm_90a")
-        if item.get_closest_marker("sampled") and is_hoppers and not _is_on_gpu(item):
+        if item.get_closest_marker("sampled") and not (_is_on_gpu(item) or _is_of_chips(item)):
             cases.setdefault((item.path, item.nodeid.partition("[")[0]), []).append(item)
     for group in cases.values():
         (count,) = _argument(group[0], "sampled")
@@ -92,6 +91,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for index, item in enumerate(group):
             if index not in kept:
                 item.add_marker("slow")
+
+
+def _is_of_chips(item: pytest.Item) -> bool:
+    """Return whether parity/conftest.py samples the case, as it does on chips other than Hopper."""
+    return item.path.parent.name == "parity" and _parameter(item, "chip") not in (None, "sm_90a")
 
 
 def _parameter(item: pytest.Item, name: str) -> object:

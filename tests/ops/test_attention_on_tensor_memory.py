@@ -56,8 +56,8 @@ def masks(rng: random.Random) -> Mask:
     return rng.choice((*forms, Mask(window=(left, right)), Mask(window=(None, right))))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.sampled(3)
 def test_random_shapes_types_and_masks(seed: int) -> None:
     rng = random.Random(seed)
     dtype = rng.choice([np.float16, ml_dtypes.bfloat16])
@@ -73,6 +73,7 @@ def test_random_shapes_types_and_masks(seed: int) -> None:
         check(q, k, v, mask=masks(rng), **options)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("head_dim", [160, 192, 256])
 def test_wide_heads_have_one_query_tile(head_dim: int) -> None:
     rng = random.Random(head_dim)
@@ -119,6 +120,7 @@ def test_slices_of_packed_qkv_and_repeated_calls() -> None:
         check(*(qkv[:, :, one] for one in range(3)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(4))
 def test_random_packed_sequences(number: int) -> None:
     check_packed(Emulate(), random_attention.draw(number, small=True))
@@ -129,6 +131,7 @@ def test_packed_sequences_of_wide_heads_in_a_group() -> None:
     check_packed(Emulate(), replace(drawn_one, heads=4, kv_heads=1, head_dim=192))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("size", KINDS)
 def test_random_pages(size: int, number: int) -> None:

@@ -45,7 +45,7 @@ def multiplied(a: Side, b: Side, layout: str = "rows", **options: Any) -> Any:
 # --- results ------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
@@ -64,7 +64,7 @@ def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
 
 
 @ON_100
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("ctas", [1, 2])
 @pytest.mark.parametrize("block_n", [64, 128, 192, 256])
@@ -74,7 +74,7 @@ def test_every_tile_config_on_tensor_memory(kind: str, ctas: int, block_n: int) 
 
 
 @ON_120
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("consumers", [1, 2])
 @pytest.mark.parametrize("block_n", [64, 128])

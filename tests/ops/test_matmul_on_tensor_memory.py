@@ -41,6 +41,7 @@ def check(c: Any, a: Any, b: Any) -> None:
     assert (np.abs(c.astype(np.float64) - expected) <= bound).all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_shapes_types_and_layouts(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -97,6 +98,7 @@ def test_an_epilogue(dtype: str, is_column_major: bool) -> None:
     assert np.array_equal(out, np.maximum(expected, 0))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_few_tiles_of_a_long_k_are_split_over_the_grid(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -123,6 +125,7 @@ def test_few_tiles_of_a_long_k_are_split_over_the_grid(seed: int) -> None:
     assert np.array_equal(whole, out)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_groups(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -141,6 +144,7 @@ def test_random_groups(seed: int) -> None:
     assert np.isnan(out[ends[-1] :]).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_groups_along_k(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -166,7 +170,7 @@ def convolved(images: Any, filters: Any, stride: int, padding: int) -> Any:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_convolutions(seed: int) -> None:
     """Of one CTA and of pairs, with boxes of 16, 32 and 64 channels, folded ones included."""

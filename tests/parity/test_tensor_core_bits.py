@@ -38,6 +38,7 @@ def test_subnormal_e4m3_keeps_as_many_bits_as_f16(backend: Any) -> None:
     assert np.array_equal(got.view(np.float32), exact)
 
 
+@pytest.mark.chips("sm_90a")  # how tcgen05 rounds no chip has shown
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
 def test_a_gemm(backend: Any, kind: Any) -> None:
     a, b = (
