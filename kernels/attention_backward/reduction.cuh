@@ -66,10 +66,6 @@ private:
     __device__ __forceinline__ static u32 before(
         const BackwardProblem& problem, const KeyTile& tile, i32 block
     ) {
-        static_assert(
-            !TILES_DESCEND || !HAS_RIGHT || kTileKeys % BLOCK_M == 0,
-            "the last block may be visited by tiles after those that it sees"
-        );
         const KeyBlocks seen = tile.seen_by(problem, block);
         const i32 own = tile.position / kTileKeys;
         return TILES_DESCEND ? seen.end - 1 - own : own - seen.first;

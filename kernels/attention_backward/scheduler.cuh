@@ -43,7 +43,9 @@ struct KeyTile {
         // A partial last block needs no mask: the log-sum-exp of its missing rows is infinity.
         blocks = {0, count_tiles(queries.length, BLOCK_M), 0, queries.length / BLOCK_M + 1};
         if constexpr (HAS_RIGHT) {
-            blocks.first = max(own - problem.right, 0) / BLOCK_M;
+            const i32 first = max(own - problem.right, 0);
+            // Else the rows that a partial last block lacks would attend to the tile.
+            blocks.first = first < queries.length ? first / BLOCK_M : blocks.end;
             blocks.unmasked_first = count_tiles(max(last - problem.right, 0), BLOCK_M);
         }
         if constexpr (HAS_LEFT) {

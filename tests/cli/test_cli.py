@@ -107,6 +107,7 @@ def test_with_neither_a_gpu_nor_a_compiler_the_remedy_is_the_error() -> None:
     assert ran.stderr == "error: there is no C++ compiler. Install g++.\n"
 
 
+@pytest.mark.slow
 def test_the_emulated_job_is_checked_and_leaves_pictures(here: Path) -> None:
     ran = run("demo", "--json", "--output", "pictures", on=WITHOUT_GPU)
 

@@ -74,6 +74,7 @@ def test_a_structured_step_has_no_race_in_an_adversarial_order(
         run(path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_ring_attention_runs_on_emulated_devices(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -353,6 +353,7 @@ def test_reductions_exist_where_the_chip_has_them(engine: Engine, dtype: DataTyp
             copy.run(engine, "tiled_reduce", op)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("op", "dtype"), REDUCTIONS)
 @settings(max_examples=25)
 @given(data=st.data())

@@ -51,7 +51,9 @@ def check(outputs: list[Any], a: list[Any], b: list[Any]) -> None:
 # --- the matmul -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ranks", [2, 3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "ranks", [2, *(pytest.param(one, marks=pytest.mark.slow) for one in (3, 8))]
+)
 def test_calls_of_different_shapes_follow_each_other(ranks: int) -> None:
     rng = np.random.default_rng(ranks)
     with world_of(ranks, seed=ranks) as world:

@@ -32,6 +32,7 @@ def dispatched(world: World, tokens: list[Any], counts: Any, room: list[int]) ->
     return [given, out, ends]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("ranks", "policy"),
     [(1, "random"), (2, "random"), (2, "adversarial"), (3, "adversarial"), (4, "random")],

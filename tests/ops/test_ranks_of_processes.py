@@ -93,6 +93,7 @@ def launch_matmul(
     launch(processes, a, launch_rank)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("rows", [(20, 9, 0), (150, 129, 180)], ids=["in turn", "overlapped"])
 def test_matmuls(ranks: int, rows: tuple[int, ...]) -> None:

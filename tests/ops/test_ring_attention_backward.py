@@ -96,7 +96,7 @@ def test_deterministic_calls_repeat_their_bits_in_any_order() -> None:
     for seed in range(2):
         with world_of(2, seed) as world:
             case = Case(
-                world, np.random.default_rng(0), (1, 200, 2, 1), causal=True, deterministic=True
+                world, np.random.default_rng(0), (1, 140, 2, 1), causal=True, deterministic=True
             )
             again = case.run()
             world.synchronize()

@@ -100,8 +100,7 @@ class BackwardConfig:
             all query heads of its KV head; else head by head, each from the first block.
         alternates: With ``starts_last``, whether every other wave of tiles visits blocks from
             first to last.
-        tiles_descend: Whether the tiles of a head are scheduled from the last keys to the first;
-            where keys on the right are masked, only with blocks that divide the 128 keys of a tile.
+        tiles_descend: Whether the tiles of a head are scheduled from the last keys to the first.
         heads_at_once: KV heads whose tiles of keys are scheduled together; None: as many heads as
             have their queries in L2.
     """
