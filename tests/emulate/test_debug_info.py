@@ -16,7 +16,7 @@ from tmaasync import EmulatedFault, Kernel, create_tma_tile
 from tmaasync._source.paths import include_dir, kernels_dir
 from tmaasync.emulate import EmulatedLaunch, scheduled, toolchain
 from tmaasync.emulate.report.debug_info import DebugInfo, Frame, debug_info, source_frame
-from tmaasync.emulate.report.debug_info.machine_calls import calls_of_arm
+from tmaasync.emulate.report.debug_info.library import calls_of_arm
 
 ELFFile = pytest.importorskip("elftools.elf.elffile").ELFFile
 

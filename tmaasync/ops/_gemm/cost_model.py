@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from tmaasync.ops._gemm import raced
 from tmaasync.ops._gemm.coefficients import SplitKCoefficients, coefficients
 from tmaasync.ops._gemm.config import (
     BLOCK_K_BYTES,
@@ -28,6 +27,7 @@ from tmaasync.ops._gemm.legal_tiles import (
     can_multicast_b,
     gains_side_by_side,
     is_legal,
+    is_usual,
     paired_along_m,
     paired_along_n,
     skinny_tiles,
@@ -201,7 +201,7 @@ def _split_k_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileCon
             # Two consumers with the same split_k take 1.02 to 1.8 times as long.
             found = [tile for tile in found if tile.consumers == 1]
     else:
-        found = list(filter(raced.split_k, all_tiles(problem)))
+        found = list(filter(_was_raced_split, all_tiles(problem)))
     for tile in found:
         clusters = problem.batches * tile.clusters(problem.m, problem.n)
         for split_k in SPLITS:
@@ -262,14 +262,14 @@ def ranked_over_grid(problem: Problem, occupancy: Occupancy) -> list[TileConfig]
 def _grid_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig]:
     if problem.m_major or problem.batches > 1 or not problem.on_lines:
         return
-    for whole in filter(raced.over_grid, all_tiles(problem)):
+    for whole in filter(_was_raced_over_grid, all_tiles(problem)):
         tile = replace(whole, group_m=_NARROW_GROUP_TILES) if whole.consumers == 1 else whole
         ctas = tile.clusters(problem.m, problem.n)
         most = min(occupancy.sms // ctas, problem.k_blocks // _MIN_K_BLOCKS)
-        if most == 1 and ctas >= raced.MIN_CTAS and problem.k_blocks >= raced.MIN_UNSPLIT_K_BLOCKS:
+        if most == 1 and ctas >= _MIN_CTAS and problem.k_blocks >= _MIN_UNSPLIT_K_BLOCKS:
             yield tile
         for split_k in range(max(2, most - 1), most + 1):
-            if ctas * split_k >= raced.MIN_CTAS:
+            if ctas * split_k >= _MIN_CTAS:
                 yield replace(tile, split_k=split_k, over_grid=True)
 
 
@@ -337,7 +337,7 @@ def choose_grouped_config(rows: Problem, occupancy: Occupancy) -> TileConfig:
         transposed = rows._replace(m=rows.n, n=width, layout="nt", m_major=True)
         return choose_skinny_config(transposed, occupancy)
     mean = rows._replace(m=average)
-    return choose_config(mean, occupancy, is_uneven=True, fits=raced.grouped)
+    return choose_config(mean, occupancy, is_uneven=True, fits=_was_raced_grouped)
 
 
 # --- scaled_gemm.cu: waves of tiles, by throughput ---------------------------------------------
@@ -390,3 +390,32 @@ def choose_scaled_config(
     if best.block_n == WIDE_SCALED:
         return replace(best, group_m=_ALONE_GROUP)
     return paired_in_many_waves(best, m, n, occupancy)
+
+
+# --- tile configs that were raced for a use: about others the model knows too little ------------
+
+_SPLIT_WIDTHS = (64, 128, 256)  # columns: benchmarks/bench_split.py --sweep, H200, 2026-11-21
+_MAX_CONSUMERS = 2  # of split-K, and of groups
+
+# The range of benchmarks/bench_split.py --sweep (H200, 2026-11-23) for split-K over the grid: one
+# wave of CTAs that nearly fills the 132 SMs, and without split-K a K of this many blocks.
+_MIN_CTAS = 96
+_MIN_UNSPLIT_K_BLOCKS = 64
+
+
+def _was_raced_split(config: TileConfig) -> bool:
+    """Return whether the config was raced with split-K in a cluster."""
+    is_known = config.block_n in _SPLIT_WIDTHS and config.consumers <= _MAX_CONSUMERS
+    return is_known and not config.ping_pong
+
+
+def _was_raced_over_grid(config: TileConfig) -> bool:
+    """Return whether the config was raced in one wave, with and without split-K over the grid."""
+    is_known = (config.consumers, config.block_n) in coefficients().grid.k_block
+    return is_known and is_usual(config)
+
+
+def _was_raced_grouped(config: TileConfig) -> bool:
+    """Return whether the config was raced for a grouped GEMM."""
+    is_alone = not (config.ping_pong or config.side_by_side)
+    return is_alone and config.consumers <= _MAX_CONSUMERS

@@ -3,7 +3,7 @@
 #include <tmaasync/operands/integers.cuh>
 
 #if defined(TMAASYNC_DEBUG) && TMAASYNC_DEBUG
-#include <tmaasync/instrument/warp_slot.cuh>
+#include <tmaasync/ptx/special_registers.cuh>
 #endif
 #if defined(TMAASYNC_TRACE) && TMAASYNC_TRACE
 #include <tmaasync/instrument/trace_records.cuh>
@@ -17,6 +17,16 @@ namespace tmaasync::instrument {
 constexpr u32 kNoNumber = ~0u;
 
 #if defined(TMAASYNC_DEBUG) && TMAASYNC_DEBUG
+
+// The tables of debug builds have one element per warp slot of every SM.
+// More SMs than any Hopper GPU has (132 on an H200).
+constexpr u32 kMostSms = 160;
+constexpr u32 kWarpsOfSm = 64;
+constexpr u32 kWarpSlots = kMostSms * kWarpsOfSm;
+
+__device__ __forceinline__ u32 warp_slot() {
+    return ptx::smid() % kMostSms * kWarpsOfSm + ptx::warpid() % kWarpsOfSm;
+}
 
 // The role of the warp in a slot of an SM. Block and warp show whether a warp before left it.
 struct WarpRole {

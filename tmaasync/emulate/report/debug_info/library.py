@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tmaasync._forks import Lock, cached_property
 from tmaasync._source.paths import include_dir, kernels_dir
+from tmaasync._source.tokens import without_comments
 from tmaasync.emulate.frontend.ptx import ASM_SUFFIX, without_inlined
 from tmaasync.emulate.include_path import EMULATOR_DIR
-from tmaasync.emulate.report.debug_info.casts import variables_of_casts
 from tmaasync.emulate.report.debug_info.dwarf_types import (
     has_member,
     leaf_at,
@@ -23,7 +24,6 @@ from tmaasync.emulate.report.debug_info.dwarf_types import (
     target,
 )
 from tmaasync.emulate.report.debug_info.dwarf_unit import Frame, Unit
-from tmaasync.emulate.report.debug_info.machine_calls import CALLS_OF
 
 if TYPE_CHECKING:
     from elftools.dwarf.die import DIE
@@ -268,3 +268,52 @@ def _shipped_headers() -> frozenset[Path]:
     return frozenset(
         path for path in folder.rglob("*.cuh") if not path.is_relative_to(include_dir())
     )
+
+
+# --- casts of ``extern __shared__`` arrays, whose types describe dynamic shared memory ---------
+
+# Patterns, because a wrong guess costs no more than a name in a report.
+_ARRAY = re.compile(r"\bextern\b[^;{}()]*?\b__shared__\b[^;{}]*?\b(\w+)\s*\[\s*\]")
+# A declaration or assignment from a cast of the entire array, as in
+# "auto& shared = *reinterpret_cast<SharedMemory*>(&raw[0]);".
+_FROM_CAST = (
+    r"\b(\w+)\s*[=({]\s*\*?\s*\(?\s*"
+    r"(?:(?:reinterpret|static)_cast\s*<[^;()]*[*&]\s*>\s*\(|\([^;()]*\*\s*\))\s*"
+    r"(?:static_cast\s*<\s*void\s*\*\s*>\s*\(\s*)?"
+    r"(?:&\s*(?:%s)\s*\[\s*0\s*\]|&?\s*(?:%s)\b(?!\s*[\[+]))"
+)
+
+
+def variables_of_casts(text: str) -> frozenset[str]:
+    """Return the variables that point or refer to the start of dynamic shared memory.
+
+    >>> variables_of_casts("extern __shared__ char raw[]; auto& s = *reinterpret_cast<S*>(raw);")
+    frozenset({'s'})
+    """
+    bare = without_comments(text)
+    arrays = "|".join(sorted(set(_ARRAY.findall(bare))))
+    if not arrays:
+        return frozenset()
+    return frozenset(re.findall(_FROM_CAST % (arrays, arrays), bare))
+
+
+# --- calls in machine code, which debug information lists only with variable tracking ----------
+
+
+def calls_of_x86(code: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the end and the target of each ``call``, relative to the start of the code."""
+    for found in re.finditer(rb"\xe8(?=(.{4}))", code, re.DOTALL):
+        end = found.start() + 5
+        yield end - 1, end + int.from_bytes(found[1], "little", signed=True)
+
+
+def calls_of_arm(code: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the end and the target of each ``bl``, relative to the start of the code."""
+    for at in range(0, len(code) - 3, 4):
+        word = int.from_bytes(code[at : at + 4], "little")
+        if word >> 26 == 0b100101:
+            words = (word & (1 << 26) - 1 ^ 1 << 25) - (1 << 25)
+            yield at + 3, at + 4 * words
+
+
+CALLS_OF = {"EM_X86_64": calls_of_x86, "EM_AARCH64": calls_of_arm}

@@ -1,9 +1,22 @@
 // Happens-before sets, kinds of accesses apart.
 #pragma once
 
-#include "races/tensor_clocks.hpp"
+#include "races/clocks.hpp"
 
 namespace tmaasync_emulate {
+
+// The order of tcgen05's asynchronous operations, as far as a thread or a barrier knows it:
+// operations that are complete, and operations that were issued, which suffices for pairs that the
+// tensor core executes in order (PTX ISA, "Memory Consistency Model for tcgen05 operations").
+struct TensorClocks {
+    Clock completed;
+    Clock issued;
+
+    void join(const TensorClocks& other) {
+        completed.join(other.completed);
+        issued.join(other.issued);
+    }
+};
 
 // The happens-before set of a thread, or the set that a barrier publishes.
 struct View {
