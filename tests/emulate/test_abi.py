@@ -17,6 +17,7 @@ from tmaasync.emulate import abi
 from tmaasync.emulate.chips import CHIPS
 from tmaasync.emulate.include_path import DEVICE_DIR, EMULATOR_DIR, OWN_FOLDERS, toolkit_folders
 from tmaasync.emulate.report.sentences import SENTENCES
+from tmaasync.emulate.rules import RULES
 from tmaasync.tensormap.encoding import TENSOR_MAP_BYTES
 from tmaasync.trace import events
 from tmaasync.trace.roles import ROLE_DTYPE
@@ -26,6 +27,8 @@ HEADERS = ("abi.hpp", "tma/tensor_map.hpp", "tmaasync_emulate/calls.hpp")
 COMPARED = (RUNTIME / "abi.hpp", DEVICE_DIR / "tmaasync_emulate" / "fault.hpp")
 # Python has the sentences of the faults alone, in the runtime's order.
 FaultKind = enum.IntEnum("FaultKind", [*SENTENCES], start=0)  # type: ignore[misc]
+_RULES = [name.replace("-", "_").upper() for name in abi.RULE_NAMES]
+Rule = enum.IntEnum("Rule", _RULES, start=0)  # type: ignore[misc]
 SHARED = vars(abi)
 IN_TRACES: dict[str, np.dtype[Any]] = {"Event": events.EVENT_DTYPE, "RoleRecord": ROLE_DTYPE}
 STRUCTS = {
@@ -39,6 +42,7 @@ STRUCTS = {
 ENUMS: dict[str, type[enum.IntEnum]] = {
     "EventKind": events.EventKind,
     "FaultKind": FaultKind,
+    "Rule": Rule,
     **{
         name: one
         for name, one in SHARED.items()
@@ -49,7 +53,7 @@ CONSTANTS = {
     "kStaticAlignment": abi.STATIC_ALIGNMENT,
     "kAddressBits": abi.ADDRESS_BITS,
     "kRoleBytes": abi._ROLE_BYTES,
-    "kRules": len(abi.Rule),
+    "kRules": len(abi.RULE_NAMES),
     "kNothing": events.NOTHING,
     "kNobody": events.NOBODY,
     "kNamed": abi.NAMED,
@@ -181,6 +185,10 @@ def test_every_enumerator_has_its_value(printed: Printed, name: str) -> None:
     known = {member: printed[f"{name}::{enumerator(member)}"][0] for member in ENUMS[name]}
 
     assert known == {member: member.value for member in ENUMS[name]}
+
+
+def test_every_rule_has_a_text() -> None:
+    assert {*abi.RULE_NAMES} == {"none", *RULES}
 
 
 def test_every_constant_has_its_value(printed: Printed) -> None:

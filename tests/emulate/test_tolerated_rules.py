@@ -17,7 +17,7 @@ from emulate.tcgen05 import test_tensor_memory_rules
 
 from tmaasync import ArgumentError, EmulatedFault, EmulatedRace, Kernel, Swizzle, emulate
 from tmaasync.emulate.launch.schedule import Policy
-from tmaasync.emulate.rules import RULES, name_of
+from tmaasync.emulate.rules import RULES
 
 START = """
 #include <tmaasync/tmaasync.cuh>
@@ -336,7 +336,7 @@ def test_a_launch_that_relaxes_the_rule_goes_on_and_notes_the_line(
 @pytest.mark.parametrize("name", CASES)
 def test_a_broken_rule_is_named_and_another_relaxed_rule_does_not_help(name: str) -> None:
     rule = CASES[name].rule
-    others = {name_of(one) or "" for one in RULES} - {rule}
+    others = {*RULES} - {rule}
     with pytest.raises((EmulatedFault, EmulatedRace)) as caught:
         run_case(name, *others)
     assert isinstance(caught.value, (EmulatedFault, EmulatedRace))
@@ -375,7 +375,7 @@ WHOLE_KERNELS: dict[str, Callable[[], object]] = {
 def test_a_whole_kernel_runs_only_if_its_rule_is_relaxed(
     rule: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    others = {name_of(one) or "" for one in RULES} - {rule}
+    others = {*RULES} - {rule}
     with (
         emulate.scheduled(races=True, tolerate=others),
         pytest.raises((EmulatedFault, EmulatedRace)) as caught,
@@ -395,7 +395,7 @@ def test_a_whole_kernel_runs_only_if_its_rule_is_relaxed(
 
 def test_the_tolerance_of_every_rule_is_tested() -> None:
     rules = {case.rule for case in CASES.values()} | {*WHOLE_KERNELS}
-    assert rules | test_tensor_memory_rules.NOTED == {*map(name_of, RULES)}
+    assert rules | test_tensor_memory_rules.NOTED == {*RULES}
 
 
 def test_different_values_are_no_same_value_stores() -> None:
@@ -459,5 +459,5 @@ def test_the_guide_lists_every_rule_and_no_other() -> None:
     page = Path(__file__).parents[2] / "docs" / "emulator_rules.md"
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.*?) \|", page.read_text(), re.MULTILINE)
     assert [(name, text.replace("`", "")) for name, text in rows] == [
-        (name_of(rule), text) for rule, text in RULES.items()
+        (rule, text) for rule, text in RULES.items()
     ]

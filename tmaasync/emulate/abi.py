@@ -1,7 +1,7 @@
 """The declarations that Python shares with the emulator's runtime: structs, enums and numbers.
 
-Structs have the fields of runtime/abi.hpp, which is read here. Enums and numbers stand in both:
-tests/emulate/test_abi.py compares them, and the places of fields, with what a compiler says.
+Structs have the fields, and rules the names, of runtime/abi.hpp, which is read here. Other enums
+and numbers stand in both. tests/emulate/test_abi.py compares all with what a compiler says.
 Events and roles of traces are in `tmaasync.trace`.
 """
 
@@ -151,48 +151,6 @@ class RaceFact(enum.IntEnum):
     IS_ISSUED_BEFORE = 2048
 
 
-class Rule(enum.IntEnum):
-    """The rules that a user may relax."""
-
-    NONE = 0
-    CP_ASYNC_AT_EXIT = 1
-    STORE_AT_EXIT = 2
-    LOAD_AT_EXIT = 3
-    BYTES_AT_EXIT = 4
-    WGMMA_AT_EXIT = 5
-    EXIT_BEFORE_PEER = 6
-    INIT_WITHOUT_FENCE = 7
-    WRITE_WITHOUT_PROXY_FENCE = 8
-    MAP_WITHOUT_ACQUIRE = 9
-    POLL_WITHOUT_ACQUIRE = 10
-    PLAIN_ACCESS_TO_ATOMIC = 11
-    BLOCK_SCOPE_ATOMIC = 12
-    SAME_VALUE_STORES = 13
-    READ_ONLY_LOAD = 14
-    UNWRITTEN_SHARED = 15
-    UNWRITTEN_ACCUMULATORS = 16
-    WGMMA_REGISTERS = 17
-    WGMMA_SWIZZLE = 18
-    PDL_WAIT = 19
-    SYNCTHREADS_APART = 20
-    ELECT_OF_PART = 21
-    SHUFFLE_SOURCE = 22
-    REPLICATED_LOAD = 23
-    OTHER_ARRAY = 24
-    TCGEN05_FENCE = 25
-    TCGEN05_BY_LANES = 26
-    TCGEN05_AT_EXIT = 27
-    TENSOR_MEMORY_LANES = 28
-    TENSOR_MEMORY_GROWTH = 29
-    UNWRITTEN_TENSOR_MEMORY = 30
-    RESPONSE_WITHOUT_PROXY_FENCE = 31
-    CTAID_OF_FAILURE = 32
-    TCGEN05_PAIR_START = 33
-    TCGEN05_PROXY_FENCE = 34
-    MBARRIER_READ = 35
-    WAIT_PARITY = 36
-
-
 class SyncKind(enum.IntEnum):
     """The kinds of events that synchronise threads."""
 
@@ -230,7 +188,8 @@ _FIELD = re.compile(
     re.MULTILINE,
 )
 _BODIES = dict(_STRUCT.findall(_CODE))
-_COUNTS = {"kRoleBytes": _ROLE_BYTES, "kRules": len(Rule)}
+_RULES = re.findall(r"k(\w+)", _CODE.partition("enum class Rule : uint8_t {")[2].partition("}")[0])
+_COUNTS = {"kRoleBytes": _ROLE_BYTES, "kRules": len(_RULES)}
 _TYPES: dict[str, Any] = {
     "char": ctypes.c_char,
     "double": ctypes.c_double,
@@ -261,6 +220,10 @@ def _field(found: re.Match[str]) -> tuple[str, Any]:
         pointed = _TYPES.get(written.removeprefix("const ").removesuffix("*"))
         kind = ctypes.c_void_p if pointed is None else ctypes.POINTER(pointed)
     return found["name"], kind * _COUNTS[found["count"]] if found["count"] else kind
+
+
+RULE_NAMES = tuple(re.sub(r"\B(?=[A-Z])", "-", name).lower() for name in _RULES)
+"""The rules that a user may relax, by number; the first is none."""
 
 
 @_read

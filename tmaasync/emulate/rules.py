@@ -6,48 +6,48 @@ import difflib
 from collections.abc import Collection, Iterable
 
 from tmaasync._kinds import is_sequence, shown
-from tmaasync.emulate.abi import Rule
+from tmaasync.emulate.abi import RULE_NAMES
 from tmaasync.errors import ArgumentError
 
 RULES = {
-    Rule.CP_ASYNC_AT_EXIT: "a thread ends while its cp.async are in flight",
-    Rule.STORE_AT_EXIT: "a thread ends while TMA may still read the source of its store",
-    Rule.LOAD_AT_EXIT: "a CTA ends, and nothing has waited for a load into it",
-    Rule.BYTES_AT_EXIT: "a CTA ends while a barrier expects bytes, or has more than it expects",
-    Rule.WGMMA_AT_EXIT: "a thread ends, and has not waited for its wgmma",
-    Rule.EXIT_BEFORE_PEER: "a CTA ends while a peer of its cluster may access its shared memory",
-    Rule.INIT_WITHOUT_FENCE: "no fence makes mbarrier.init visible to TMA",
-    Rule.WRITE_WITHOUT_PROXY_FENCE: "no proxy fence makes a write visible to TMA or wgmma",
-    Rule.MAP_WITHOUT_ACQUIRE: "a tensor map changes, and its reader has not acquired it",
-    Rule.POLL_WITHOUT_ACQUIRE: "a flag is polled, and no fence follows before data are read",
-    Rule.PLAIN_ACCESS_TO_ATOMIC: "an ordinary access and an atomic operation are not ordered",
-    Rule.BLOCK_SCOPE_ATOMIC: "two blocks use an atomic operation whose scope is one block",
-    Rule.SAME_VALUE_STORES: "two threads store the same value to the same bytes without an order",
-    Rule.READ_ONLY_LOAD: "__ldg() or ld.global.nc reads what the launch has written",
-    Rule.UNWRITTEN_SHARED: "shared memory is read that nothing has written",
-    Rule.MBARRIER_READ: "a thread or a TMA copy reads the bytes of an mbarrier in use",
-    Rule.WAIT_PARITY: "a wait names another parity than 0 and 1",
-    Rule.UNWRITTEN_ACCUMULATORS: "wgmma adds to accumulators that nothing has written",
-    Rule.WGMMA_REGISTERS: "registers of wgmma are used without a fence or a wait",
-    Rule.WGMMA_SWIZZLE: "wgmma reads a tile with another swizzle than its map's",
-    Rule.PDL_WAIT: "a launch with pdl=True uses an array ahead of griddepcontrol.wait",
-    Rule.SYNCTHREADS_APART: "threads of a warp wait at __syncthreads() of several lines",
-    Rule.ELECT_OF_PART: "lanes of a warp have ended when it elects",
-    Rule.SHUFFLE_SOURCE: "a shuffle reads from a lane that does not take part",
-    Rule.REPLICATED_LOAD: "threads load bytes that one of their block stores without a barrier",
-    Rule.OTHER_ARRAY: "a subscript of a pointer parameter leads into another array",
-    Rule.TCGEN05_FENCE: "a fence of tcgen05 is missing next to a barrier",
-    Rule.TCGEN05_BY_LANES: "several lanes of a warp issue an instruction of tcgen05 for one thread",
-    Rule.TCGEN05_AT_EXIT: "a CTA ends while its tcgen05 operations may be in flight",
-    Rule.TENSOR_MEMORY_LANES: "tcgen05.ld or tcgen05.st names lanes other than its warp's",
-    Rule.TENSOR_MEMORY_GROWTH: "a tcgen05.alloc asks for more columns than the one before",
-    Rule.UNWRITTEN_TENSOR_MEMORY: "tensor memory is read that nothing has written",
-    Rule.RESPONSE_WITHOUT_PROXY_FENCE: (
+    "cp-async-at-exit": "a thread ends while its cp.async are in flight",
+    "store-at-exit": "a thread ends while TMA may still read the source of its store",
+    "load-at-exit": "a CTA ends, and nothing has waited for a load into it",
+    "bytes-at-exit": "a CTA ends while a barrier expects bytes, or has more than it expects",
+    "wgmma-at-exit": "a thread ends, and has not waited for its wgmma",
+    "exit-before-peer": "a CTA ends while a peer of its cluster may access its shared memory",
+    "init-without-fence": "no fence makes mbarrier.init visible to TMA",
+    "write-without-proxy-fence": "no proxy fence makes a write visible to TMA or wgmma",
+    "map-without-acquire": "a tensor map changes, and its reader has not acquired it",
+    "poll-without-acquire": "a flag is polled, and no fence follows before data are read",
+    "plain-access-to-atomic": "an ordinary access and an atomic operation are not ordered",
+    "block-scope-atomic": "two blocks use an atomic operation whose scope is one block",
+    "same-value-stores": "two threads store the same value to the same bytes without an order",
+    "read-only-load": "__ldg() or ld.global.nc reads what the launch has written",
+    "unwritten-shared": "shared memory is read that nothing has written",
+    "mbarrier-read": "a thread or a TMA copy reads the bytes of an mbarrier in use",
+    "wait-parity": "a wait names another parity than 0 and 1",
+    "unwritten-accumulators": "wgmma adds to accumulators that nothing has written",
+    "wgmma-registers": "registers of wgmma are used without a fence or a wait",
+    "wgmma-swizzle": "wgmma reads a tile with another swizzle than its map's",
+    "pdl-wait": "a launch with pdl=True uses an array ahead of griddepcontrol.wait",
+    "syncthreads-apart": "threads of a warp wait at __syncthreads() of several lines",
+    "elect-of-part": "lanes of a warp have ended when it elects",
+    "shuffle-source": "a shuffle reads from a lane that does not take part",
+    "replicated-load": "threads load bytes that one of their block stores without a barrier",
+    "other-array": "a subscript of a pointer parameter leads into another array",
+    "tcgen05-fence": "a fence of tcgen05 is missing next to a barrier",
+    "tcgen05-by-lanes": "several lanes of a warp issue an instruction of tcgen05 for one thread",
+    "tcgen05-at-exit": "a CTA ends while its tcgen05 operations may be in flight",
+    "tensor-memory-lanes": "tcgen05.ld or tcgen05.st names lanes other than its warp's",
+    "tensor-memory-growth": "a tcgen05.alloc asks for more columns than the one before",
+    "unwritten-tensor-memory": "tensor memory is read that nothing has written",
+    "response-without-proxy-fence": (
         "no proxy fence lies between a read of a response of try_cancel and the next one there"
     ),
-    Rule.CTAID_OF_FAILURE: "the block of a response of try_cancel is taken that has no cluster",
-    Rule.TCGEN05_PROXY_FENCE: "no proxy fence makes a write visible to tcgen05",
-    Rule.TCGEN05_PAIR_START: "a pair allocates before it is known that its other CTA runs",
+    "ctaid-of-failure": "the block of a response of try_cancel is taken that has no cluster",
+    "tcgen05-proxy-fence": "no proxy fence makes a write visible to tcgen05",
+    "tcgen05-pair-start": "a pair allocates before it is known that its other CTA runs",
 }
 """A rule is broken when this happens."""
 
@@ -75,10 +75,7 @@ UNPUNISHED_BY_BLACKWELL = frozenset({"init-without-fence"})
 
 def name_of(rule: int) -> str | None:
     """Return the name of a rule; None for no rule."""
-    return Rule(rule).name.lower().replace("_", "-") if rule else None
-
-
-_BY_NAME = {name: rule for rule in RULES if (name := name_of(rule))}
+    return RULE_NAMES[rule] if rule else None
 
 
 def checked(names: Collection[str]) -> frozenset[str]:
@@ -92,14 +89,14 @@ def checked(names: Collection[str]) -> frozenset[str]:
             "tolerate", shown(names), "it must be a set of names", 'Pass {"exit-before-peer"}'
         )
     for name in names:
-        if name in _BY_NAME:
+        if name in RULES:
             continue
-        close = difflib.get_close_matches(str(name), _BY_NAME, 1)
-        remedy = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(_BY_NAME)}"
+        close = difflib.get_close_matches(str(name), RULES, 1)
+        remedy = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(RULES)}"
         raise ArgumentError.broken("tolerate", shown(name), "no rule has this name", remedy)
     return frozenset(names)
 
 
 def bits_of(names: Iterable[str]) -> int:
     """Return one bit for each rule."""
-    return sum(1 << _BY_NAME[name] for name in names)
+    return sum(1 << RULE_NAMES.index(name) for name in names)

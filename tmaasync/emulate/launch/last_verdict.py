@@ -6,10 +6,9 @@ import contextvars
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from tmaasync.emulate.abi import Rule
+from tmaasync.emulate.abi import RULE_NAMES
 from tmaasync.emulate.launch.schedule import SEARCHED_WORDS, Schedule
 from tmaasync.emulate.launch.verdict import LaunchVerdict, Verdict
-from tmaasync.emulate.rules import name_of
 from tmaasync.errors import (
     EmulatedDeadlock,
     EmulatedFault,
@@ -34,9 +33,9 @@ class RunNotes(NamedTuple):
 
     def not_checked(self) -> Iterator[str]:
         """Yield what the notes leave open."""
-        for rule in Rule:
+        for rule, name in enumerate(RULE_NAMES):
             if rule and self.broken >> rule & 1:
-                yield f"the rule {name_of(rule)}: the launch broke and tolerated it"
+                yield f"the rule {name}: the launch broke and tolerated it"
 
 
 class EndedLaunch(NamedTuple):

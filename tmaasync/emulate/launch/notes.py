@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from tmaasync.emulate.abi import Rule
+from tmaasync.emulate.abi import RULE_NAMES
 from tmaasync.emulate.launch.map_owners import keep_maps
 from tmaasync.emulate.launch.parameters import Parameters
 from tmaasync.emulate.report.words import Facts, Words
-from tmaasync.emulate.rules import RULES, bits_of, name_of
+from tmaasync.emulate.rules import RULES, bits_of
 
 _LOG = logging.getLogger("tmaasync")
 _NOTED: set[tuple[str, int, int]] = set()  # of rules that no launch was asked to relax
@@ -36,19 +36,20 @@ def _log_notes(facts: Facts, parameters: Parameters) -> None:
     notes = parameters.numbers.notes.contents
     asked = bits_of(parameters.schedule.tolerate or ())
     broken, notes.broken = notes.broken, 0
-    for rule, what in RULES.items():
+    for name, what in RULES.items():
+        rule = RULE_NAMES.index(name)
         note = notes.note[rule]
         count, note.count = note.count, 0
         key = (str(facts.program.path), rule, note.address)
         if not broken >> rule & 1 or (key in _NOTED and not asked >> rule & 1):
             continue
         _NOTED.add(key)
-        name = facts.program.name
-        text = _text(name, rule, count, words.line(note.address), what)
-        _LOG.warning(text, extra={"kernel": name})
+        kernel = facts.program.name
+        text = _text(kernel, name, count, words.line(note.address), what)
+        _LOG.warning(text, extra={"kernel": kernel})
 
 
-def _text(kernel: str, rule: Rule, count: int, line: str | None, what: str) -> str:
+def _text(kernel: str, rule: str, count: int, line: str | None, what: str) -> str:
     times = "once" if count == 1 else f"{count} times"
     at = "" if line is None else f", first at {line}"
-    return f"tmaasync: {kernel}: {what} ({times}{at}). [rule: {name_of(rule)}]"
+    return f"tmaasync: {kernel}: {what} ({times}{at}). [rule: {rule}]"
