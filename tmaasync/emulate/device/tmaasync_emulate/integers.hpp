@@ -217,21 +217,14 @@ TMAASYNC_EMULATE_MIN_MAX(float, double)
 TMAASYNC_EMULATE_MIN_MAX(double, float)
 #undef TMAASYNC_EMULATE_MIN_MAX
 
-inline unsigned umin(unsigned a, unsigned b) {
-    return b < a ? b : a;
-}
-inline long long llmin(long long a, long long b) {
-    return b < a ? b : a;
-}
-inline unsigned long long ullmin(unsigned long long a, unsigned long long b) {
-    return b < a ? b : a;
-}
-inline unsigned umax(unsigned a, unsigned b) {
-    return a < b ? b : a;
-}
-inline long long llmax(long long a, long long b) {
-    return a < b ? b : a;
-}
-inline unsigned long long ullmax(unsigned long long a, unsigned long long b) {
-    return a < b ? b : a;
-}
+#define TMAASYNC_EMULATE_MIN_MAX(TYPE, PREFIX) \
+    inline TYPE PREFIX##min(TYPE a, TYPE b) {  \
+        return b < a ? b : a;                  \
+    }                                          \
+    inline TYPE PREFIX##max(TYPE a, TYPE b) {  \
+        return a < b ? b : a;                  \
+    }
+TMAASYNC_EMULATE_MIN_MAX(unsigned, u)
+TMAASYNC_EMULATE_MIN_MAX(long long, ll)
+TMAASYNC_EMULATE_MIN_MAX(unsigned long long, ull)
+#undef TMAASYNC_EMULATE_MIN_MAX
