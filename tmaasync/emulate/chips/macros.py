@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 from tmaasync.emulate.chips.description import Chip
 from tmaasync.emulate.chips.instructions import (
@@ -42,14 +41,15 @@ _FAMILIES = {
 def macros_of(chip: Chip) -> tuple[str, ...]:
     """Return the compiler's options that define the macros."""
     major, minor = chip.device.compute_capability
-    values: Mapping[str, object] = {
+    values: dict[str, object] = {
         "ARCH": major * 100 + minor * 10,
         "SMS": chip.device.sms,
         "SM_WARPS": chip.sm_warps,
-        **{
-            f"WITHOUT_{name}": json.dumps(why_missing(chip, family).removesuffix("."))
-            for name, family in _FAMILIES.items()
-            if chip.arch not in family.archs
-        },
     }
+    for name, family in _FAMILIES.items():
+        is_missing = chip.arch not in family.archs
+        reason = why_missing(chip, family).removesuffix(".") if is_missing else ""
+        values[f"WHY_NOT_{name}"] = json.dumps(reason)
+        if is_missing:
+            values[f"WITHOUT_{name}"] = 1
     return tuple(f"-DTMAASYNC_EMULATE_{name}={value}" for name, value in values.items())

@@ -1,7 +1,7 @@
 // The declarations that the runtime shares with Python: structs, enums and numbers.
 //
-// tmaasync/emulate/abi.py reads the structs from here, one field a line, and the names of rules, one
-// a line. Other enums and numbers stand there again, and events and roles in tmaasync/trace.
+// tmaasync/emulate/abi.py reads the structs from here, one field a line, and the names of rules,
+// one a line. Other enums and numbers stand there again, and events and roles in tmaasync/trace.
 // tests/emulate/test_abi.py compares both sides, name by name.
 #pragma once
 

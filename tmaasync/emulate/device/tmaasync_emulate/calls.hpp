@@ -350,25 +350,11 @@ TMAASYNC_EMULATE_CALL void thread_copies_wait(uint32_t pending);
 // Arrives when the copies have landed. If `raises`, it first raises the pending count.
 TMAASYNC_EMULATE_CALL void thread_copies_arrive(uint32_t barrier, bool raises);
 
-// Called by headers for instructions of some chips. On the others the call does not compile.
-#if defined(TMAASYNC_EMULATE_WITHOUT_TENSOR_COPIES)
-[[gnu::error(
-    "this tensor copy " TMAASYNC_EMULATE_WITHOUT_TENSOR_COPIES
-)]] void need_tensor_copies();
-#else
-inline void need_tensor_copies() {}
-#endif
-#if defined(TMAASYNC_EMULATE_WITHOUT_BYTE_MASK)
-[[gnu::error("a copy with a byte mask " TMAASYNC_EMULATE_WITHOUT_BYTE_MASK)]] void need_byte_mask();
-#else
-inline void need_byte_mask() {}
-#endif
-
 // --- cluster launch control ----------------------------------------------------------------------
 
 #if defined(TMAASYNC_EMULATE_WITHOUT_CLUSTER_LAUNCH_CONTROL)
 #define TMAASYNC_EMULATE_CLUSTERS \
-    [[gnu::error("clusterlaunchcontrol " TMAASYNC_EMULATE_WITHOUT_CLUSTER_LAUNCH_CONTROL)]]
+    [[gnu::error("clusterlaunchcontrol " TMAASYNC_EMULATE_WHY_NOT_CLUSTER_LAUNCH_CONTROL)]]
 #else
 #define TMAASYNC_EMULATE_CLUSTERS
 #endif
@@ -436,7 +422,7 @@ struct Mma {
 
 // Defined for a chip without wgmma: the reason, as a string.
 #if defined(TMAASYNC_EMULATE_WITHOUT_WGMMA)
-#define TMAASYNC_EMULATE_MMA [[gnu::error("wgmma " TMAASYNC_EMULATE_WITHOUT_WGMMA)]]
+#define TMAASYNC_EMULATE_MMA [[gnu::error("wgmma " TMAASYNC_EMULATE_WHY_NOT_WGMMA)]]
 #else
 #define TMAASYNC_EMULATE_MMA
 #endif

@@ -9,7 +9,7 @@
 #if defined(TMAASYNC_EMULATE_WITHOUT_F32X2)
 // Declared, because templates of libraries name them for GPUs that have them.
 #define TMAASYNC_EMULATE_PAIR(NAME, X, Y, ...) \
-    [[gnu::error(#NAME " " TMAASYNC_EMULATE_WITHOUT_F32X2)]] float2 NAME(__VA_ARGS__);
+    [[gnu::error(#NAME " " TMAASYNC_EMULATE_WHY_NOT_F32X2)]] float2 NAME(__VA_ARGS__);
 #else
 #define TMAASYNC_EMULATE_PAIR(NAME, X, Y, ...) \
     inline float2 NAME(__VA_ARGS__) {          \

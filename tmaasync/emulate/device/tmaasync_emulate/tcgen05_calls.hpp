@@ -6,7 +6,7 @@
 // Defined for a chip without tcgen05: the reason, as a string.
 #if defined(TMAASYNC_EMULATE_WITHOUT_TCGEN05)
 #define TMAASYNC_EMULATE_TCGEN05 \
-    [[gnu::error("tcgen05 " TMAASYNC_EMULATE_WITHOUT_TCGEN05)]] TMAASYNC_EMULATE_CALL
+    [[gnu::error("tcgen05 " TMAASYNC_EMULATE_WHY_NOT_TCGEN05)]] TMAASYNC_EMULATE_CALL
 #else
 #define TMAASYNC_EMULATE_TCGEN05 TMAASYNC_EMULATE_CALL
 #endif

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <type_traits>
 
 #include "tma/reduce_op.hpp"
@@ -158,29 +159,17 @@ struct Dec {
     }
 };
 
-struct And {
-    static constexpr auto kOp = ReduceOp::kAnd;
+template <ReduceOp kNamed, typename Function>
+struct Bitwise {
+    static constexpr auto kOp = kNamed;
     template <typename T>
     static T of(T old, T given) {
-        return old & given;
+        return Function{}(old, given);
     }
 };
-
-struct Or {
-    static constexpr auto kOp = ReduceOp::kOr;
-    template <typename T>
-    static T of(T old, T given) {
-        return old | given;
-    }
-};
-
-struct Xor {
-    static constexpr auto kOp = ReduceOp::kXor;
-    template <typename T>
-    static T of(T old, T given) {
-        return old ^ given;
-    }
-};
+using And = Bitwise<ReduceOp::kAnd, std::bit_and<>>;
+using Or = Bitwise<ReduceOp::kOr, std::bit_or<>>;
+using Xor = Bitwise<ReduceOp::kXor, std::bit_xor<>>;
 
 template <size_t kBytes>
 using Word =

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/operands/integers.cuh>
+#include <tmaasync_emulate/refused.hpp>
 
 namespace tmaasync::ptx {
 
@@ -40,7 +41,7 @@ __device__ __forceinline__ void cp_async_bulk_store_masked(
     void* global, u32 shared, u32 bytes, u16 byte_mask, u64 policy
 ) {
     (void)policy;
-    tmaasync_emulate::need_byte_mask();
+    tmaasync_emulate::check_byte_mask();
     tmaasync_emulate::bulk_store(global, shared, bytes, byte_mask);
 }
 

@@ -3,6 +3,7 @@
 #include <tmaasync/operands/copies.cuh>
 #include <tmaasync/operands/integers.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
+#include <tmaasync_emulate/refused.hpp>
 
 namespace tmaasync::ptx {
 
@@ -19,7 +20,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u64 policy
 ) {
     static_assert(kCtaGroup == 1 || kRank >= 2, "a copy of a CTA pair has 2 to 5 dimensions");
-    if constexpr (kCtaGroup == 2) tmaasync_emulate::need_tensor_copies();
+    if constexpr (kCtaGroup == 2) tmaasync_emulate::check_tensor_copies();
     (void)policy;
     tmaasync_emulate::tensor_load(shared, box_of(map, at), barrier, kCtaGroup);
 }
@@ -34,7 +35,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
     u64 policy
 ) {
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
-    if constexpr (kCtaGroup == 2) tmaasync_emulate::need_tensor_copies();
+    if constexpr (kCtaGroup == 2) tmaasync_emulate::check_tensor_copies();
     (void)policy;
     tmaasync_emulate::tensor_load(
         shared, {map, kRank, at.values, offsets, tmaasync_emulate::BoxMode::kIm2col}, barrier,
@@ -47,7 +48,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u16 cta_mask, u64 policy
 ) {
     static_assert(kCtaGroup == 1 || kRank >= 2, "a copy of a CTA pair has 2 to 5 dimensions");
-    if constexpr (kCtaGroup == 2) tmaasync_emulate::need_tensor_copies();
+    if constexpr (kCtaGroup == 2) tmaasync_emulate::check_tensor_copies();
     (void)policy;
     tmaasync_emulate::tensor_load_multicast(shared, box_of(map, at), barrier, cta_mask, kCtaGroup);
 }

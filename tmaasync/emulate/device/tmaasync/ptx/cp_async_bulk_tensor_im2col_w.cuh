@@ -3,6 +3,7 @@
 #include <tmaasync/operands/copies.cuh>
 #include <tmaasync/operands/integers.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
+#include <tmaasync_emulate/refused.hpp>
 
 namespace tmaasync::ptx {
 
@@ -17,7 +18,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col_w(
 ) {
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
     (void)policy;
-    tmaasync_emulate::need_tensor_copies();
+    tmaasync_emulate::check_tensor_copies();
     using tmaasync_emulate::BoxMode;
     constexpr BoxMode kMode = kIs128 ? BoxMode::kIm2colW128 : BoxMode::kIm2colW;
     tmaasync_emulate::tensor_load(shared, {map, kRank, at.values, offsets, kMode}, barrier);

@@ -3,6 +3,7 @@
 #include <tmaasync/operands/copies.cuh>
 #include <tmaasync/operands/integers.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
+#include <tmaasync_emulate/refused.hpp>
 
 namespace tmaasync::ptx {
 
@@ -18,7 +19,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_gather4(
 ) {
     static_assert(kCtaGroup == 1 || kCtaGroup == 2, "a CTA group has 1 or 2 CTAs");
     (void)policy;
-    tmaasync_emulate::need_tensor_copies();
+    tmaasync_emulate::check_tensor_copies();
     tmaasync_emulate::tensor_load(shared, box_of_rows(map, at), barrier, kCtaGroup);
 }
 
@@ -28,7 +29,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_gather4_multicast(
 ) {
     static_assert(kCtaGroup == 1 || kCtaGroup == 2, "a CTA group has 1 or 2 CTAs");
     (void)policy;
-    tmaasync_emulate::need_tensor_copies();
+    tmaasync_emulate::check_tensor_copies();
     tmaasync_emulate::tensor_load_multicast(
         shared, box_of_rows(map, at), barrier, cta_mask, kCtaGroup
     );
@@ -38,7 +39,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_scatter4(
     const TensorMap* map, Coordinates<5> at, u32 shared, u64 policy
 ) {
     (void)policy;
-    tmaasync_emulate::need_tensor_copies();
+    tmaasync_emulate::check_tensor_copies();
     tmaasync_emulate::tensor_store(box_of_rows(map, at), shared);
 }
 
@@ -46,7 +47,7 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor_gather4(
     const TensorMap* map, Coordinates<5> at, u64 policy
 ) {
     (void)policy;
-    tmaasync_emulate::need_tensor_copies();
+    tmaasync_emulate::check_tensor_copies();
     tmaasync_emulate::tensor_prefetch(box_of_rows(map, at));
 }
 
