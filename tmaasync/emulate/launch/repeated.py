@@ -89,7 +89,7 @@ class RepeatedLaunch:
 
 
 class Explorer(Protocol):
-    """Runs each launch of a context as often as it wants."""
+    """Runs each launch of a context as often as it needs."""
 
     def explore(self, launch: RepeatedLaunch) -> None:
         """Run a launch, and leave the memory as its first run did."""

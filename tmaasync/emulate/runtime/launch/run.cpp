@@ -150,6 +150,7 @@ static void land_one(Cluster& cluster) {
         order ? order->next_landing(cluster) : cluster.choices.copy(cluster.flights.size());
     if (index == SyncOrder::kNone) {
         ++cluster.turns.polls;
+        ++cluster.turns.vain;
         return pass_if_polling(cluster);
     }
     const Flight flight = std::move(cluster.flights[index]);

@@ -78,20 +78,9 @@ void SyncOrder::happen(const SyncEvent& event) {
     for (Held& one : held_) one.is_done |= is_same(one.hold.until, event);
 }
 
-// True if the held event has to go first, since nothing else can go on. Polls of a cluster end
-// before others run, so that their number must exceed the polls of several turns.
-bool SyncOrder::gives_up(Held& one, const Cluster& cluster) {
-    const uint64_t progress = cluster.worker->progress;
-    if (one.progress != progress) one.polls = 0;
-    one.progress = progress;
-    if (++one.polls < 4 * (64 + 2 * uint64_t{cluster.live})) return false;
-    one.is_done = true;
-    return true;
-}
-
 bool SyncOrder::give_up_one() {
     const auto found = std::find_if(held_.begin(), held_.end(), [](const Held& one) {
-        return !one.is_done && one.polls > 0;
+        return !one.is_done && one.is_awaited;
     });
     if (found == held_.end()) return false;
     return found->is_done = true;
@@ -101,7 +90,7 @@ void SyncOrder::hold(Fiber& fiber) {
     if (held_.empty()) return;
     const SyncEvent next = event_of(fiber, counts_[thread_of(fiber)] + 1);
     while (Held* const one = held(next)) {
-        if (gives_up(*one, *fiber.cluster)) continue;
+        one->is_awaited = true;
         spin(fiber, {.instruction = "a held operation"});
     }
 }
@@ -454,17 +443,18 @@ void SyncOrder::note_grant(Fiber& fiber) {
 
 // --- copies -------------------------------------------------------------------------------------
 
-bool SyncOrder::is_landing_held(const Cluster& cluster, const Flight& flight) {
+bool SyncOrder::is_landing_held(const Flight& flight) {
     const Synced* synced = flight.synced.get();
     if (flight.kind == Flight::Kind::kTensor)
         synced = flight.target->tensor.queue.front().synced.get();
     Held* const one = synced ? held(synced->event) : nullptr;
-    return one && !gives_up(*one, cluster);
+    if (one) one->is_awaited = true;
+    return one;
 }
 
 std::size_t SyncOrder::next_landing(Cluster& cluster) {
     for (std::size_t i = 0; i < cluster.flights.size(); ++i) {
-        if (!is_landing_held(cluster, cluster.flights[i])) return i;
+        if (!is_landing_held(cluster.flights[i])) return i;
     }
     return kNone;
 }

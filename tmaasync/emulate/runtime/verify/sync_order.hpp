@@ -98,8 +98,7 @@ private:
     struct Held {
         Hold hold;
         bool is_done = false;
-        uint64_t progress = 0;  // of the worker, when the polls were counted from 0
-        uint64_t polls = 0;
+        bool is_awaited = false;
     };
     static constexpr uint64_t kNoReduction = UINT64_MAX;
     static constexpr uintptr_t kWordBytes = 4;
@@ -157,8 +156,7 @@ private:
         const Place& place, const Events& earlier, const Events& context, const Synced& now
     );
     Held* held(const SyncEvent& event);
-    bool is_landing_held(const Cluster& cluster, const Flight& flight);
-    bool gives_up(Held& held, const Cluster& cluster);
+    bool is_landing_held(const Flight& flight);
     void happen(const SyncEvent& event);
 
     Interleaving& given_;
