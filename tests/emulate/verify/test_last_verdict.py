@@ -37,10 +37,14 @@ def test_an_ordinary_launch_is_incomplete() -> None:
         emulate.last_verdict().require_clean()
 
 
+def lists(words: str, verdict: emulate.LaunchVerdict | None = None) -> bool:
+    return any(words in one for one in (verdict or only()).not_checked)
+
+
 def test_what_was_not_searched_is_listed() -> None:
     with emulate.scheduled(races=False):
         fill()
-    assert any("races=False" in one for one in only().not_checked)
+    assert lists("races=False")
     many = np.zeros(emulate.SEARCHED_WORDS * 2 + 64, np.int32)
     source = """extern "C" __global__ void all(int* out, int count) {
         for (int i = threadIdx.x; i < count; i += blockDim.x) out[i] = i;
@@ -51,7 +55,54 @@ def test_what_was_not_searched_is_listed() -> None:
         return only()
 
     without_schedule = contextvars.Context().run(verdict)
-    assert any("races=True searches all" in one for one in without_schedule.not_checked)
+    assert lists("races=True searches all", without_schedule)
+
+    def of_devices() -> emulate.LaunchVerdict:
+        with emulate.devices(1) as world:
+            tma.Kernel(source, "all")(1, 32, (world[0].array(many), many.size))
+        return only()
+
+    assert lists("races=True searches all", contextvars.Context().run(of_devices))
+    with emulate.scheduled(races=True):
+        verdict()
+    assert not lists("races=True searches all")
+
+
+def test_what_the_emulator_does_not_model_is_named() -> None:
+    fill()
+    assert lists("docs/emulator_limits.md")
+
+
+@pytest.mark.parametrize("warps", [1, 7])
+def test_accesses_that_the_search_forgets_are_listed(warps: int) -> None:
+    """A word has room for six unordered accesses, and lanes of a warp share one."""
+    source = """extern "C" __global__ void read(const int* in, int* out) {
+        out[threadIdx.x] = in[0];
+    }"""
+    kernel = tma.Kernel(source, "read")
+    arguments = np.ones(1, np.int32), np.zeros(32 * warps, np.int32)
+    kernel(1, 32 * warps, arguments)
+    assert lists("more than six accesses") == (warps > 6)
+    assert emulate.verify(kernel, 1, 32 * warps, arguments).status == "clean"
+
+
+@pytest.mark.parametrize("is_argument", [False, True])
+def test_arrays_behind_pointers_are_listed(is_argument: bool) -> None:
+    source = """extern "C" __global__ void read(const int* const* table, int* out, const int*) {
+        *out = table[0][1];
+    }"""
+    kernel, row, out = (
+        tma.Kernel(source, "read"),
+        np.arange(4, dtype=np.int32),
+        np.zeros(1, np.int32),
+    )
+    arguments = np.array([row.ctypes.data], np.uint64), out, row if is_argument else out
+    kernel(1, 1, arguments)
+    assert lists("only pointers lead to") != is_argument
+    assert out[0] == 1
+    kernel(1, 1, (arguments[0], out, row))
+    assert not lists("only pointers lead to")
+    assert emulate.verify(kernel, 1, 1, arguments).status == "clean"
 
 
 def test_a_tolerated_rule_is_listed() -> None:
@@ -59,7 +110,7 @@ def test_a_tolerated_rule_is_listed() -> None:
     kernel, out = tma.Kernel(source, "same"), np.zeros(1, np.int32)
     with emulate.scheduled(races=True, tolerate={"same-value-stores"}):
         kernel(1, 64, (out,))
-        assert any("same-value-stores" in one for one in only().not_checked)
+        assert lists("same-value-stores")
         assert emulate.verify(kernel, 1, 64, (out,)).status == "incomplete"
 
 

@@ -22,17 +22,35 @@ FOUND = (EmulatedDeadlock, EmulatedFault, EmulatedRace, EmulatedTimeout)
 
 
 class RunNotes(NamedTuple):
-    """The rules that a launch broke and tolerated, a bit for each, and whether all was searched."""
+    """What a launch leaves open.
 
-    broken: int
-    is_unsearched: bool
+    ``broken`` has a bit for each rule that it broke and tolerated. ``is_unsearched``: some accesses
+    came after the search for races. ``has_forgotten``: the search had no room for an access.
+    ``has_pointed``: some memory was reached by a pointer alone, and its bounds are unknown.
+    """
+
+    broken: int = 0
+    is_unsearched: bool = False
+    has_forgotten: bool = False
+    has_pointed: bool = False
 
     def joined(self, other: RunNotes) -> RunNotes:
         """Return the notes of both."""
-        return RunNotes(self.broken | other.broken, self.is_unsearched or other.is_unsearched)
+        return RunNotes(
+            self.broken | other.broken,
+            self.is_unsearched or other.is_unsearched,
+            self.has_forgotten or other.has_forgotten,
+            self.has_pointed or other.has_pointed,
+        )
 
     def not_checked(self) -> Iterator[str]:
         """Yield what the notes leave open."""
+        if self.is_unsearched:
+            yield f"races after the first {SEARCHED_WORDS:,} words: races=True searches all"
+        if self.has_forgotten:
+            yield "races of more than six accesses to 8 bytes: emulate.verify keeps all"
+        if self.has_pointed:
+            yield "bounds of arrays that only pointers lead to: pass them as arguments"
         for rule, name in enumerate(RULE_NAMES):
             if rule and self.broken >> rule & 1:
                 yield f"the rule {name}: the launch broke and tolerated it"
@@ -64,9 +82,8 @@ class EndedLaunch(NamedTuple):
         yield f"interleavings other than this one ({schedule.policy}{seed}): use emulate.verify"
         if schedule.races is False:
             yield "races: the schedule has races=False"
-        elif self.notes.is_unsearched:
-            yield f"races after the first {SEARCHED_WORDS:,} words: races=True searches all"
         yield from self.notes.not_checked()
+        yield "features that the emulator does not model (docs/emulator_limits.md)"
 
 
 _LAST: contextvars.ContextVar[Callable[[], Verdict] | None] = contextvars.ContextVar(

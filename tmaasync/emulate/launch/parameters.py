@@ -86,6 +86,7 @@ class Parameters(NamedTuple):
         """Reset the fields that the last launch may have changed."""
         numbers = self.numbers
         ctypes.memset(numbers.written, 0, max(1, numbers.arrays))
+        numbers.notes.contents.has_pointed = 0
         if numbers.grid_barrier:
             numbers.grid_barrier.contents.value = 0
         numbers.fresh = _fresh(self.extents) if pdl else None
@@ -109,9 +110,10 @@ class Parameters(NamedTuple):
         return bool(self.numbers.notes.contents.broken)
 
     def run_notes(self) -> RunNotes:
-        """Return the rules that the launch broke, and whether it was searched to its end."""
+        """Return what the launch leaves open."""
         notes = self.numbers.notes.contents
-        return RunNotes(notes.broken, bool(notes.is_unsearched))
+        facts = (notes.is_unsearched, notes.has_forgotten, notes.has_pointed)
+        return RunNotes(notes.broken, *map(bool, facts))
 
     @property
     def wrote_read_only(self) -> bool:

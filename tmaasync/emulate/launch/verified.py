@@ -93,7 +93,7 @@ class _Search:
         self._max_runs, self._until = max_runs, time.perf_counter() + max_seconds
         self._waiting: deque[_Order] = deque()
         self._tried: set[tuple[object, object]] = set()
-        self._broken = 0
+        self._notes = RunNotes()
         self._is_cut = False
         self.runs = 0
         self.first: _Run | None = None
@@ -140,7 +140,8 @@ class _Search:
             found.append(f"{len(self._waiting)} of {total:,} known orders (max_runs, max_seconds)")
         if self._is_cut:
             found.append(f"unordered pairs beyond the first {abi.MOST_PAIRS:,} of a run")
-        return (*found, *RunNotes(self._broken, is_unsearched=False).not_checked())
+        # Unknown bounds are no matter of interleavings.
+        return (*found, *self._notes._replace(has_pointed=False).not_checked())
 
     def _try(self, order: _Order) -> _Run | None:
         self.runs += 1
@@ -149,7 +150,7 @@ class _Search:
         except FOUND as error:
             self.error, self.reversed = error, order.reversed
             return None
-        self._broken |= found.notes.broken
+        self._notes = self._notes.joined(found.notes)
         self._is_cut |= found.is_cut
         return found
 

@@ -96,6 +96,8 @@ struct RuleNote {
 struct RuleNotes {
     uint64_t broken;         // one bit for each rule; bit 0: TMA used maps in global memory
     uint64_t is_unsearched;  // 1 if some accesses came after the search for races
+    uint64_t has_forgotten;  // 1 if the search had no room for an access
+    uint64_t has_pointed;    // 1 if some accesses were to memory that only a pointer leads to
     RuleNote note[kRules];
 };
 

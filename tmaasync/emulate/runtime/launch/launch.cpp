@@ -97,7 +97,8 @@ static Launch launch_from(
          library.code,
          numbers.written,
          numbers.fresh,
-         {{numbers.subscript, numbers.subscripts}, numbers.array, library.memory.start}},
+         {{numbers.subscript, numbers.subscripts}, numbers.array, library.memory.start},
+         numbers.notes},
         library.static_bytes,
         numbers.registers,
         numbers.has_wide_maps != 0,
@@ -153,6 +154,11 @@ private:
     Undo undo_;
 };
 
+static void note_search(RuleNotes& notes, const GridRaces& races) {
+    notes.is_unsearched = races.is_over();
+    notes.has_forgotten = races.lacked_room && !races.lost;
+}
+
 static std::unique_ptr<OwnedReport> launch(
     void (*kernel)(void* const*),
     const LaunchNumbers& numbers,
@@ -167,7 +173,7 @@ static std::unique_ptr<OwnedReport> launch(
     std::unique_ptr<OwnedReport> report = report_of_run(grid);
     if (numbers.log) *numbers.log = trace.copied();
     records.hand_over();
-    numbers.notes->is_unsearched = races.is_over();
+    note_search(*numbers.notes, races);
     if (numbers.searched_words) {
         races.shadow.for_each_written([&](uintptr_t address) {
             whole.memory.note_written(address);
@@ -207,7 +213,7 @@ static std::unique_ptr<OwnedReport> launch_together(
     records.hand_over();
     for (uint32_t i = 0; i < count; ++i) {
         if (given[i].numbers->log) *given[i].numbers->log = traces[i].copied();
-        given[i].numbers->notes->is_unsearched = races.is_over();
+        note_search(*given[i].numbers->notes, races);
     }
     return report;
 }

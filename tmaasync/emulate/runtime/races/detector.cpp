@@ -358,6 +358,7 @@ void Detector::check(
         report_pair(old, access, actor, place, was_unwritten);
     };
     const std::optional<Access> lost = cell.add(access, is_ordered, conflicts, report);
+    grid_.lacked_room |= lost.has_value();
     if (!grid_.lost) return;
     const auto kept = grid_.lost->find(address_of(place));
     for (const Access& old : kept == grid_.lost->end() ? std::vector<Access>{} : kept->second) {

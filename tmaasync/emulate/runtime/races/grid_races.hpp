@@ -36,6 +36,7 @@ struct GridRaces {
     uint64_t words_left;  // words left to record; after them the search is over
     // The accesses that cells have no room for, by address, if a launch is verified.
     std::optional<std::map<uintptr_t, std::vector<Access>>> lost{};
+    bool lacked_room = false;         // some cell, for an access
     uint64_t launch = next_launch();  // its number in the process
     uint32_t order = 0;               // number of the last access or issued operation
     GlobalShadow shadow{};

@@ -24,6 +24,7 @@ struct LaunchMemory {
 
     OwnArrays own_arrays{};
 
+    RuleNotes* notes = nullptr;
     Undo* undo = nullptr;  // null unless the launch is repeated
 
     std::shared_ptr<PointerIndex> pointers = std::make_shared<PointerIndex>();
@@ -33,8 +34,10 @@ struct LaunchMemory {
     }
     // The array that holds the bytes, or else the memory that a pointer leads to; empty if none.
     Reach reach_of(uintptr_t address, uint64_t bytes) const {
-        const Reach reach = array_of(address, bytes);
-        return reach.end ? reach : pointers->around(arrays, address, bytes);
+        if (const Reach reach = array_of(address, bytes); reach.end) return reach;
+        const Reach reach = pointers->around(arrays, address, bytes);
+        if (reach.end) __atomic_store_n(&notes->has_pointed, 1, __ATOMIC_RELAXED);
+        return reach;
     }
     Reach array_of(uintptr_t address, uint64_t bytes) const {
         for (const Array& array : arrays) {
