@@ -22,8 +22,8 @@ def run_script(path: Path, arguments: Sequence[str], *, quietly: bool, wanted: s
     Args:
         path: Path of the script.
         arguments: Its ``sys.argv`` after the path.
-        quietly: Whether its output goes to stderr, that of kernels and child processes too, so that
-            stdout is the command's alone.
+        quietly: Whether its output, and the output of its kernels and processes, goes to stderr, so
+            that stdout is the command's alone.
         wanted: The files that the command takes, for the error.
 
     Raises:

@@ -87,7 +87,7 @@ def test_accesses_that_the_search_forgets_are_listed(warps: int) -> None:
 
 
 @pytest.mark.parametrize("is_argument", [False, True])
-def test_arrays_behind_pointers_are_listed(is_argument: bool) -> None:
+def test_arrays_that_only_pointers_lead_to_are_listed(is_argument: bool) -> None:
     source = """extern "C" __global__ void read(const int* const* table, int* out, const int*) {
         *out = table[0][1];
     }"""
