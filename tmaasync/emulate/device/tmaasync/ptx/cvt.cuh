@@ -3,30 +3,20 @@
 #include <tmaasync/operands/small_floats.cuh>
 #include <tmaasync_emulate/inline_ptx/convert.hpp>
 #include <tmaasync_emulate/refused.hpp>
+#include <tuple>
 
 namespace tmaasync::ptx {
 
 // The emulator's type of a float, by its number.
 template <SmallFloat kType>
-struct EmulatedFloat {
-    using Type = tmaasync_emulate::inline_ptx::E4M3Bits;
-};
-template <>
-struct EmulatedFloat<SmallFloat::kE5M2> {
-    using Type = tmaasync_emulate::inline_ptx::E5M2Bits;
-};
-template <>
-struct EmulatedFloat<SmallFloat::kE2M3> {
-    using Type = tmaasync_emulate::inline_ptx::E2M3Bits;
-};
-template <>
-struct EmulatedFloat<SmallFloat::kE3M2> {
-    using Type = tmaasync_emulate::inline_ptx::E3M2Bits;
-};
-template <>
-struct EmulatedFloat<SmallFloat::kE2M1> {
-    using Type = tmaasync_emulate::inline_ptx::E2M1Bits;
-};
+using EmulatedFloat = std::tuple_element_t<
+    static_cast<std::size_t>(kType),
+    std::tuple<
+        tmaasync_emulate::inline_ptx::E4M3Bits,
+        tmaasync_emulate::inline_ptx::E5M2Bits,
+        tmaasync_emulate::inline_ptx::E2M3Bits,
+        tmaasync_emulate::inline_ptx::E3M2Bits,
+        tmaasync_emulate::inline_ptx::E2M1Bits>>;
 
 template <SmallFloat kType>
 __device__ __forceinline__ void check_small_float() {
@@ -37,14 +27,14 @@ template <SmallFloat kTo, bool kRelu = false>
 __device__ __forceinline__ u32 cvt_rn_satfinite_x2(float high, float low) {
     using namespace tmaasync_emulate::inline_ptx;
     check_small_float<kTo>();
-    return packed<typename EmulatedFloat<kTo>::Type, Round::kRn, kRelu, true>(high, low);
+    return packed<EmulatedFloat<kTo>, Round::kRn, kRelu, true>(high, low);
 }
 
 template <SmallFloat kFrom, bool kRelu = false>
 __device__ __forceinline__ u32 cvt_rn_f16x2(u32 pair) {
     using namespace tmaasync_emulate::inline_ptx;
     check_small_float<kFrom>();
-    return std::bit_cast<u32>(unpacked_halves<typename EmulatedFloat<kFrom>::Type, kRelu>(pair));
+    return std::bit_cast<u32>(unpacked_halves<EmulatedFloat<kFrom>, kRelu>(pair));
 }
 
 template <bool kRoundsUp = true>
@@ -72,7 +62,7 @@ template <SmallFloat kTo, bool kRelu = false>
 __device__ __forceinline__ u32 cvt_rs_satfinite_x4(const float (&v)[4], u32 random) {
     using namespace tmaasync_emulate::inline_ptx;
     tmaasync_emulate::check_stochastic();
-    using To = typename EmulatedFloat<kTo>::Type;
+    using To = EmulatedFloat<kTo>;
     return packed_stochastically<To, kRelu, true>(random, v[0], v[1], v[2], v[3]);
 }
 

@@ -2,8 +2,10 @@
 // race detector sees its order.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cuda/detail/thread_scope.hpp>
+#include <tuple>
 #include <type_traits>
 
 namespace cuda::std {
@@ -32,27 +34,6 @@ using std::memory_order_seq_cst;
 }  // namespace cuda
 
 namespace cuda::detail {
-
-template <::std::size_t kBytes>
-struct WordOf {
-    static_assert(kBytes == 0, "the emulator has atomic objects of 1, 2, 4 and 8 bytes");
-};
-template <>
-struct WordOf<1> {
-    using Type = unsigned char;
-};
-template <>
-struct WordOf<2> {
-    using Type = unsigned short;
-};
-template <>
-struct WordOf<4> {
-    using Type = unsigned int;
-};
-template <>
-struct WordOf<8> {
-    using Type = unsigned long long;
-};
 
 template <typename To, typename From>
 TMAASYNC_EMULATE_INLINE To same_bits(const From& from) {
@@ -91,7 +72,13 @@ TMAASYNC_EMULATE_INLINE void set_scope(const volatile void* address) {
 template <typename Own, typename T, thread_scope kScope>
 class AtomicOperations {
     static_assert(::std::is_trivially_copyable_v<T>, "an atomic object is trivially copyable");
-    using Word = typename WordOf<sizeof(T)>::Type;
+    static_assert(
+        sizeof(T) <= 8 && ::std::has_single_bit(sizeof(T)),
+        "the emulator has atomic objects of 1, 2, 4 and 8 bytes"
+    );
+    using Word = ::std::tuple_element_t<
+        ::std::bit_width(sizeof(T)) - 1,
+        ::std::tuple<unsigned char, unsigned short, unsigned, unsigned long long>>;
 
 public:
     using value_type = T;
