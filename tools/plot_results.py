@@ -185,7 +185,7 @@ def measured_on(results: Path = RESULTS) -> dict[str, dict[str, Section]]:
     """The sections of each GPU, by its name; the H200 comes first."""
     measured: dict[str, dict[str, Section]] = {}
     for folder, name, section in sections(results):
-        if folder != "cpu":
+        if folder not in ("cpu", "compiled"):
             measured.setdefault(gpu_name(section), {})[name] = section
     return dict(sorted(measured.items(), reverse=True))
 

@@ -59,8 +59,8 @@ __device__ __forceinline__ void multiply_blocks_in_tensor_memory(
         const AFactors of_a{columns + stage.index() * kStageColumns};
         const BFactors of_b{of_a.address + AFactors::kColumns};
         tcgen05_fence_after_thread_sync();
-        of_a.copy_from<CTAS>(stage->a_factors);
-        of_b.copy_from<CTAS>(stage->b_factors);
+        of_a.copy_from<CTAS>(stage->a_factors, stage->a);
+        of_b.copy_from<CTAS>(stage->b_factors, stage->a);
         tcgen05_scaled_mma<OperandA, OperandB, AElement, BElement, BLOCK, CTAS>(
             d, stage->a, stage->b, of_a, of_b.from_row(tile.n % kAtomRows), stage.iteration() > 0
         );

@@ -114,6 +114,7 @@ __device__ __forceinline__ void run_roles(
         auto accumulators = shared.accumulators.producer(first);
         for (const auto tile : work.schedule()) {
             auto d = accumulators.acquire();
+#pragma unroll 4  // 4 instructions fewer a stage
             for (const auto& stage : stages.consume(work.range(tile).count)) {
                 if (kIsSetOfStage && stage.iteration() > 0) {
                     accumulators.commit();

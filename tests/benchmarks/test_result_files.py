@@ -25,6 +25,7 @@ from result_files import (
 DATA = Path(__file__).parents[1] / "data"
 FILES = [*sorted(RESULTS.rglob("*.*")), DATA / "hardware_nvidia_h200.jsonl"]
 HEADERS = {
+    "compiled": {"date", "nvrtc", "peers"},
     "cpu": {"cores", "date", "load_average", "machine", "peak_memory_mib", "python"},
     "gpu": {
         *("cuda_driver_api", "cuda_runtime", "date", "driver", "gpu", "nvrtc"),
@@ -52,7 +53,7 @@ def test_a_file_has_a_header_and_a_row_a_line(path: Path) -> None:
 def test_a_header_says_when_and_with_what(path: Path) -> None:
     measured = read_section(path).measured
 
-    assert measured.keys() == HEADERS["cpu" if path.parent.name == "cpu" else "gpu"]
+    assert measured.keys() == HEADERS.get(path.parent.name, HEADERS["gpu"])
     assert all(measured.values())
     if "gpu" in measured:
         gpu = name_in_paths(measured["gpu"])

@@ -46,7 +46,7 @@ __device__ __forceinline__ void tcgen05_mma(
     constexpr u32 kInstruction = tcgen05_instruction_descriptor<A, B, T, kRows, kN, kCtas>(
         {OperandA::kMajor, OperandB::kMajor}
     );
-    const u64 start_a = OperandA::descriptor(a), start_b = OperandB::descriptor(b);
+    const u64 start_a = OperandA::descriptor(a), start_b = OperandB::descriptor_near(a, b);
 #pragma unroll
     for (int step = 0; step < OperandA::kSteps; ++step) {
         ptx::tcgen05_mma<Tcgen05TypeOf<A>::kKind, kCtas>(

@@ -145,8 +145,9 @@ __device__ constexpr u32 tcgen05_scaled_instruction_descriptor(
 // The 64 bits by which tcgen05 reads an operand tile from shared memory. `leading_bytes` separates
 // swizzle atoms along the leading side, `stride_bytes` groups of 8 rows.
 template <Swizzle kSwizzle>
-__device__ __forceinline__ u64
-initialize_tcgen05_descriptor(u32 shared, u32 leading_bytes, u32 stride_bytes) {
+__device__ __forceinline__ constexpr u64 initialize_tcgen05_descriptor(
+    u32 shared, u32 leading_bytes, u32 stride_bytes
+) {
     static_assert(kSwizzle <= Swizzle::k128BAtom32B, "tcgen05 reads no operand with this swizzle");
     constexpr u64 kLayout = kSwizzle == Swizzle::kNone ? 0
                             : kSwizzle == Swizzle::k128BAtom32B
@@ -155,6 +156,16 @@ initialize_tcgen05_descriptor(u32 shared, u32 leading_bytes, u32 stride_bytes) {
     constexpr u64 kVersion = 1;
     return kLayout << 61 | kVersion << 46 | static_cast<u64>(stride_bytes >> 4) << 32 |
            static_cast<u64>(leading_bytes >> 4) << 16 | (shared & 0x3ffff) >> 4;
+}
+
+// The same of a tile next to `near`, whose descriptor the thread computes too: of two members of
+// one stage the distance is a constant, which saves instructions.
+template <Swizzle kSwizzle, u32 kLeadingBytes, u32 kStrideBytes, typename Near, typename Shared>
+__device__ __forceinline__ u64 tcgen05_descriptor_near(const Near& near, const Shared& shared) {
+    constexpr u64 kRest = initialize_tcgen05_descriptor<kSwizzle>(0, kLeadingBytes, kStrideBytes);
+    const u32 first = operand_address(near);
+    const int distance = static_cast<int>(operand_address(shared) - first);
+    return kRest + (((first & 0x3ffff) >> 4) + (distance >> 4));
 }
 
 // An operand of tcgen05 in shared memory. Packed elements of 4 bits count as bytes of two.
@@ -172,6 +183,14 @@ struct Tcgen05Buffer : OperandBuffer<T, kSwizzle, kOperandMajor, kRows, kColumns
     __device__ __forceinline__ static u64 descriptor(const Shared& shared, u32 first = 0) {
         return initialize_tcgen05_descriptor<kSwizzle>(
             Base::start_address(shared, first), Base::kLeadingBytes, Base::kStrideBytes
+        );
+    }
+
+    // Descriptor of the whole operand, next to another tile: see tcgen05_descriptor_near().
+    template <typename Near, typename Shared>
+    __device__ __forceinline__ static u64 descriptor_near(const Near& near, const Shared& shared) {
+        return tcgen05_descriptor_near<kSwizzle, Base::kLeadingBytes, Base::kStrideBytes>(
+            near, shared
         );
     }
 };

@@ -49,17 +49,17 @@ struct TmemScales {
 
     u32 address;
 
-    // Copy the scale factors from shared memory. With kCtas = 2 both CTAs of the pair copy their
-    // own. tcgen05_scaled_mma() of the same thread comes after it without a wait; columns that
-    // earlier mma read may be written when these have completed.
-    template <int kCtas, typename Shared>
-    __device__ __forceinline__ void copy_from(const Shared& shared) const {
+    // Copy the scale factors from shared memory, next to another tile of their stage: see
+    // tcgen05_descriptor_near(). With kCtas = 2 both CTAs of the pair copy their own.
+    // tcgen05_scaled_mma() of the same thread comes after it without a wait; columns that earlier
+    // mma read may be written when these have completed.
+    template <int kCtas, typename Shared, typename Near>
+    __device__ __forceinline__ void copy_from(const Shared& shared, const Near& near) const {
         static_assert(
             Shared::kBytes == kRowAtoms * kAtoms * kAtomBytes, "as many atoms as columns"
         );
         constexpr u32 kEightRows = 128;
-        const u64 start =
-            initialize_tcgen05_descriptor<Swizzle::kNone>(operand_address(shared), 16, kEightRows);
+        const u64 start = tcgen05_descriptor_near<Swizzle::kNone, 16, kEightRows>(near, shared);
 #pragma unroll
         for (int atom = 0; atom < kRowAtoms * kAtoms; ++atom) {
             const int row = atom / kAtoms, along_k = atom % kAtoms;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void tcgen05_scaled_mma(
     static_assert(OperandA::kExtent == 128, "accumulators have 128 rows");
     static_assert(kN == kCtas * OperandB::kExtent, "as many accumulators as B has columns");
     static_assert(ScalesA::kAtoms * 4 == OperandA::kSteps * kFactors, "the factors of all steps");
-    const u64 start_a = OperandA::descriptor(a), start_b = OperandB::descriptor(b);
+    const u64 start_a = OperandA::descriptor(a), start_b = OperandB::descriptor_near(a, b);
 #pragma unroll
     for (int step = 0; step < OperandA::kSteps; ++step) {
         const u32 id = step * kFactors % 4;

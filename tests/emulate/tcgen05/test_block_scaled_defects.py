@@ -11,8 +11,8 @@ from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, withou
 from tmaasync.tile import create_tma_tile
 
 SOURCE = shipped_text("scaled_gemm_tensor_memory.cu", "tmaasync/tcgen05_scales.cuh")
-COPY_A = "of_a.copy_from<CTAS>(stage->a_factors);"
-COPY_B = "of_b.copy_from<CTAS>(stage->b_factors);"
+COPY_A = "of_a.copy_from<CTAS>(stage->a_factors, stage->a);"
+COPY_B = "of_b.copy_from<CTAS>(stage->b_factors, stage->a);"
 LOAD_B = "Ring::load(stage, b_factors, stage->b_factors, {0, atom, b_atoms});"
 STAGES = "const auto& stage : stages.consume(work.range(tile).count)"
 COLUMNS = "columns + stage.index() * kStageColumns"
@@ -44,7 +44,7 @@ DEFECTS = defects(
     ("the factors of a step begin in the next stage",
      Edit("address + 4 * kRowAtoms * (step", "address + kColumns + 4 * kRowAtoms * (step"),
      FAULT + RACE, r"tensor memory"),
-    ("one CTA copies for itself", Edit(COPY_A, "of_a.copy_from<1>(stage->a_factors);"), FAULT,
+    ("one CTA copies for itself", Edit(COPY_A, COPY_A.replace("CTAS", "1")), FAULT,
      r"cta_group::1.*cta_group::2|cta_group::2.*cta_group::1"),
     ("both CTAs multiply", without("!leads_pair<CTAS>() ||"), FAULT + RACE + DEADLOCK,
      r"ring\.full\[0\]"),

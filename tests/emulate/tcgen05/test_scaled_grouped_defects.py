@@ -49,7 +49,7 @@ DEFECTS = defects(
     ),
     (
         "the factors of B are not copied",
-        without("of_b.copy_from<CTAS>(stage->b_factors);"),
+        without("of_b.copy_from<CTAS>(stage->b_factors, stage->a);"),
         FAULT,
         r"tcgen05\.mma reads .*nothing has written",
     ),
