@@ -128,9 +128,6 @@ WARPGROUP_WARPS = WARPGROUP_THREADS // WARP_THREADS
 
 MAX_BLOCK_THREADS = 1024
 
-MAX_CLUSTER_CTAS = CHIP_LIMITS[HOPPER].cluster_blocks
-"""CTAs of one cluster on Hopper: 8 are portable, 16 need the kernel's opt-in."""
-
 REGISTER_GRANULE = 8
 """Registers of a thread are allocated in these."""
 

@@ -10,8 +10,6 @@
 
 namespace tmaasync_emulate {
 
-constexpr uint32_t kPoisonUnit = 16;
-
 using PoisonedWindow = std::array<uint64_t, kWindowBytes / sizeof(uint64_t)>;
 
 inline std::unique_ptr<const PoisonedWindow> make_poison() {

@@ -13,11 +13,6 @@ TMAASYNC_EMULATE_INLINE constexpr tmaasync_emulate::Order arrival(Order order) {
                                     : tmaasync_emulate::Order::kOrdered;
 }
 
-// A state token is the number of its phase. It does not hold the pending count.
-TMAASYNC_EMULATE_INLINE bool wait_for_state(std::uint32_t barrier, std::uint64_t state) {
-    return mbarrier_test_state(barrier, state);
-}
-
 // --- boxes ---------------------------------------------------------------------------------------
 
 // The coordinates of a tensor copy, and the offsets of an im2col copy.

@@ -6,7 +6,7 @@ import bisect
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tmaasync._source.tokens import at_commas
@@ -88,12 +88,6 @@ class Module(NamedTuple):
     def refusal(self, position: int, text: str, reason: str) -> CompileError:
         """Return the error of a directive that the CPU lacks."""
         return refusal(self.name, self.line_at(position), text, reason)
-
-
-@dataclass
-class _Found:
-    functions: dict[str, Function] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
 
 
 def read_module(text: str, name: str) -> Module:
