@@ -20,7 +20,6 @@ HEADERS = sorted(path.name for path in PTX.glob("*.cuh"))
 SCAFFOLDING = re.compile(
     r"\.reg \.pred p|setp\.ne\.b32 p, .*|selp\.b32 %0, 1, 0, p|mov\.b32 %\d, 0"
     r"|\.reg \.b128 r|mov\.b128 r, .*|\.reg \.b%\d a|cvt\.u%\d\.u64 a, .*"
-    r"|\.reg \.b32 x<5>|mov\.b32 x\d, %\d+|\.reg \.b16 y<3>|mov\.b16 y\d, %\d+"
     r"|\.reg \.b\d+ \w(, \w)*|mov\.b32 e, %\d+|mov\.b16 h, \{d, 0\}|mov\.b16 \{d, x\}, h"
     r"|cvt\.u32\.u16 %0, [dh]|cvt\.u16\.u32 [dh], %1"
 )

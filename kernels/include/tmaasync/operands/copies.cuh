@@ -25,11 +25,6 @@ struct Coordinates {
     __device__ constexpr Coordinates(I... coordinates) : values{static_cast<i32>(coordinates)...} {
         static_assert(sizeof...(I) == kRank, "one coordinate per dimension, innermost first");
     }
-
-    // The coordinate of a dimension that may be beyond the rank, for instructions of any rank.
-    __device__ constexpr i32 or_zero(int dimension) const {
-        return dimension < kRank ? values[dimension] : 0;
-    }
 };
 
 // The element type of a tensor map, or of a reduction without a map, by the PTX ISA's numbers,

@@ -35,14 +35,6 @@ struct Names {
     static constexpr char kCta[] = "cta";
     static constexpr char kCluster[] = "cluster";
     static constexpr char kPair[] = ".cta_group::2";
-    static constexpr char kX1[] = "x0";
-    static constexpr char kX2[] = "x0, x1";
-    static constexpr char kX3[] = "x0, x1, x2";
-    static constexpr char kX4[] = "x0, x1, x2, x3";
-    static constexpr char kX5[] = "x0, x1, x2, x3, x4";
-    static constexpr char kY1[] = "y0";
-    static constexpr char kY2[] = "y0, y1";
-    static constexpr char kY3[] = "y0, y1, y2";
     static constexpr char kW128[] = "::128";
     static constexpr char k64B[] = ".L2::64B";
     static constexpr char k128B[] = ".L2::128B";
@@ -109,20 +101,6 @@ template <int kCtaGroup>
 __device__ constexpr const char* name_of_group() {
     static_assert(kCtaGroup == 1 || kCtaGroup == 2, "a CTA group has 1 or 2 CTAs");
     return kCtaGroup == 2 ? Names::kPair : Names::kNone;
-}
-
-// As many of the registers x0 to x4 of an instruction as a box has coordinates.
-template <int kRank>
-__device__ constexpr const char* name_of_coordinates() {
-    constexpr const char* kNames[] = {Names::kX1, Names::kX2, Names::kX3, Names::kX4, Names::kX5};
-    return kNames[kRank - 1];
-}
-
-// As many of the registers y0 to y2 as an im2col box has offsets.
-template <int kCount>
-__device__ constexpr const char* name_of_offsets() {
-    constexpr const char* kNames[] = {Names::kY1, Names::kY2, Names::kY3};
-    return kNames[kCount - 1];
 }
 
 // The caches of cp.async.

@@ -22,16 +22,34 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col_w(
     u64 policy
 ) {
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
-    asm volatile(
-        "{\n\t.reg .b32 x<5>;\n\tmov.b32 x0, %2;\n\tmov.b32 x1, %3;\n\tmov.b32 x2, %4;\n\t"
-        "mov.b32 x3, %5;\n\tmov.b32 x4, %6;\n\t"
-        "cp.async.bulk.tensor.%12d.shared::cluster.global.im2col::w%11.mbarrier::complete_tx::"
-        "bytes.L2::cache_hint [%0], [%1, {%13}], [%7], {%8, %9}, %10;\n\t}" ::"r"(shared),
-        "l"(map), "r"(at.or_zero(0)), "r"(at.or_zero(1)), "r"(at.or_zero(2)), "r"(at.or_zero(3)),
-        "r"(at.or_zero(4)), "r"(barrier), "h"(offsets[0]), "h"(offsets[1]), "l"(policy),
-        "C"(kIs128 ? Names::kW128 : Names::kNone), "n"(kRank), "C"(name_of_coordinates<kRank>())
-        : "memory"
-    );
+    const i32* c = at.values;
+    if constexpr (kRank == 3) {
+        asm volatile(
+            "cp.async.bulk.tensor.3d.shared::cluster.global.im2col::w%9.mbarrier::complete_tx::"
+            "bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], {%6, %7}, %8;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "h"(offsets[0]),
+            "h"(offsets[1]), "l"(policy), "C"(kIs128 ? Names::kW128 : Names::kNone)
+            : "memory"
+        );
+    } else if constexpr (kRank == 4) {
+        asm volatile(
+            "cp.async.bulk.tensor.4d.shared::cluster.global.im2col::w%10.mbarrier::complete_tx::"
+            "bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8}, %9;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(barrier), "h"(offsets[0]),
+            "h"(offsets[1]), "l"(policy), "C"(kIs128 ? Names::kW128 : Names::kNone)
+            : "memory"
+        );
+    } else if constexpr (kRank == 5) {
+        asm volatile(
+            "cp.async.bulk.tensor.5d.shared::cluster.global.im2col::w%11.mbarrier::complete_tx::"
+            "bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9}, %10;" ::"r"(
+                shared
+            ),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
+            "h"(offsets[0]), "h"(offsets[1]), "l"(policy), "C"(kIs128 ? Names::kW128 : Names::kNone)
+            : "memory"
+        );
+    }
 }
 
 }  // namespace tmaasync::ptx
