@@ -230,6 +230,7 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
         "packed attention": lambda: ops.varlen_attention(
             q[0], k[0], k[0], [0, 130, 130, 300], [0, 30, 200, 400], causal=True
         ),
+        "split-KV": lambda: ops.attention(q[:, :1], drawn(2, 3000, 2, 64), drawn(2, 3000, 2, 64)),
         "attention with softcap": lambda: ops.attention(q[:, :9], k, k, softcap=5.0),
         "integers": lambda: ops.matmul(np.ones((150, 96), np.int8), np.ones((96, 72), np.int8)),
         "conv2d": lambda: ops.conv2d(drawn(3, 12, 12, 32), drawn(72, 3, 3, 32), padding=1),

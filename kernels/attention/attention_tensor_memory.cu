@@ -10,9 +10,11 @@
 //   STAGES          stages of the pipeline; a block takes one for its keys and one for its values
 //   HEADS_PER_TILE, BLOCK_N, HEAD_DIM, IS_PACKED, PAGE_SIZE, ONE_TILE_EACH, HAS_LEFT, HAS_RIGHT,
 //   HAS_SOFTCAP, HAS_LSE    as in attention.cu
-//   CLUSTER, SPLITS_KEYS    1, and false
+//   CLUSTER         1
+//   SPLITS_KEYS     split-KV: attention_combine.cu follows
 //
-// `schedule`, `cu_seqlens_q`, `cu_seqlens_k`, `page_table` and `waves` are as in attention.cu.
+// `partials`, `schedule`, `cu_seqlens_q`, `cu_seqlens_k`, `page_table` and `waves` are as in
+// attention.cu.
 //
 // Grid: any number of CTAs, of 256 + 64 * CONSUMERS threads: a producer warpgroup with the thread
 // that multiplies, a softmax warpgroup for each query tile, and one that corrects and stores. At
@@ -97,6 +99,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention_tenso
     const __grid_constant__ VTile v,
     const __grid_constant__ OTile o,
     float* lse,
+    TilePartial* partials,
     void* schedule,
     const i32* cu_seqlens_q,
     const i32* cu_seqlens_k,
@@ -135,11 +138,11 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention_tenso
             claim_registers<kSoftmaxRegisters>();
             set_role("softmax", consumer);
             SoftmaxRole softmax(shared, tmem, problem, consumer);
-            while (tasks.take(tile)) softmax.compute(tile, lse);
+            while (tasks.take(tile)) softmax.compute(tile, lse, partials);
         } else {
             release_registers<kCorrectionRegisters>();
             set_role("correction");
-            Correction correction(shared, tmem, o);
+            Correction correction(shared, tmem, o, partials);
             while (tasks.take(tile)) correction.correct(tile, tile.blocks(problem).count());
             correction.drain();
         }

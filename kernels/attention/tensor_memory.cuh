@@ -15,7 +15,8 @@ constexpr int kQueryRows = 128;  // rows of a query tile: the lanes of tensor me
 constexpr int kQueryTiles = kTileRows / kQueryRows;
 constexpr int kQueryPositions = kQueryRows / HEADS_PER_TILE;
 static_assert(kQueryTiles * kQueryRows == kTileRows, "a tile has whole query tiles");
-static_assert(CLUSTER == 1 && !SPLITS_KEYS, "a CTA computes all keys of its tiles");
+static_assert(CLUSTER == 1, "a tile's CTA loads its keys alone");
+using TilePartial = PartialTile<CONSUMERS, kConsumerRows, HEAD_DIM>;
 
 using Element = typename QTile::Element;
 using Q = Tcgen05Buffer<Element, QTile::kSwizzle, Major::kK, kQueryRows, HEAD_DIM>;
@@ -154,6 +155,11 @@ __device__ __forceinline__ void arrive_by_warp(SharedMemBarrier& barrier) {
     tcgen05_fence_before_thread_sync();
     __syncwarp();
     if (lane_index() == 0) barrier.arrive();
+}
+
+// The partial output of a row's consumer, for a tile whose keys are split.
+__device__ __forceinline__ auto& partial_of(TilePartial* partials, const Tile& tile, int row) {
+    return partials[tile.slot()].consumers[row / kConsumerRows];
 }
 
 // The blocks of a tile, as the rows of one query tile see them: all query tiles visit the same.

@@ -107,7 +107,7 @@ public:
           index_(index),
           row_(index * kQueryRows + static_cast<int>(thread_in_warpgroup())) {}
 
-    __device__ __forceinline__ void compute(const Tile& tile, float* lse) {
+    __device__ __forceinline__ void compute(const Tile& tile, float* lse, TilePartial* partials) {
         const KeyBlocks blocks = blocks_of(tile, problem_, index_);
         RowSoftmax<8> softmax(problem_.scale_log2);
         for (i32 block = blocks.end - 1; block >= blocks.first; --block) {
@@ -125,12 +125,15 @@ public:
         if (blocks.count() > 0) {
             // The factor of the last block has been read.
             barriers_.accumulators_ready.wait(blocks_ & 1 ^ 1);
-            write_row_factor(inverse_row_sum(sum));
+            write_row_factor(tile.is_split() ? 1 : inverse_row_sum(sum));
         }
-        if constexpr (HAS_LSE) {
-            if (tile.is_query(row_)) {
-                lse_at(problem_, tile, row_, lse) = log_sum_exp(softmax.scaled_max(), sum);
-            }
+        if (!tile.is_query(row_)) return;
+        if (tile.is_split()) {
+            auto& partial = partial_of(partials, tile, row_);
+            partial.row_max[row_ % kConsumerRows] = softmax.scaled_max();
+            partial.row_sum[row_ % kConsumerRows] = sum;
+        } else if constexpr (HAS_LSE) {
+            lse_at(problem_, tile, row_, lse) = log_sum_exp(softmax.scaled_max(), sum);
         }
     }
 
@@ -184,13 +187,13 @@ private:
 // --- correction ----------------------------------------------------------------------------------
 
 // Rescales the accumulators of all query tiles where a row's maximum has grown, and at the end
-// normalises and stores them. A thread has a row of each.
+// normalises and stores them; or writes them as a partial output. A thread has a row of each.
 class Correction {
 public:
     __device__ __forceinline__ Correction(
-        SharedMemory& shared, const TmemTiles& tmem, const OTile& o
+        SharedMemory& shared, const TmemTiles& tmem, const OTile& o, TilePartial* partials
     )
-        : shared_(shared), tmem_(tmem), o_(o) {
+        : shared_(shared), tmem_(tmem), o_(o), partials_(partials) {
         for (auto& barriers : shared_.tiles) arrive_by_warp(barriers.accumulators_ready);
     }
 
@@ -243,8 +246,32 @@ private:
     // Store a query tile; zeros if there are no keys.
     __device__ __forceinline__ void store(const Tile& tile, int index, bool has_keys) const {
         const float factor = has_keys ? take_row_factor(index) : 0;
+        if (tile.is_split()) {
+            const int row = index * kQueryRows + thread_in_warpgroup();
+            take_accumulators(index, has_keys, [&](const float (&values)[kChunk], int column) {
+                if (tile.is_query(row)) write_partial(tile, row, values, column);
+            });
+            return;
+        }
         drain();
         barrier_.sync();
+        take_accumulators(index, has_keys, [&](const float (&values)[kChunk], int column) {
+            stage(values, factor, column);
+        });
+        fence_async_view_proxy();
+        barrier_.sync();
+        if (leads()) {
+            const i32 position = tile.position + index * kQueryPositions;
+            store_rows(o_, shared_.output, tile.entry, tile.head, position);
+            commit_group();
+        }
+    }
+
+    // Call write(values, column) for all columns of the thread's row; with zeros without keys.
+    template <typename Write>
+    __device__ __forceinline__ void take_accumulators(
+        int index, bool has_keys, const Write& write
+    ) const {
         const auto accumulators = tmem_.accumulators(index);
 #pragma unroll
         for (int column = 0; column < HEAD_DIM; column += kChunk) {
@@ -253,15 +280,21 @@ private:
                 accumulators.load(values, column);
                 tmem_wait_loads();
             }
-            stage(values, factor, column);
+            write(values, column);
         }
         if (has_keys) arrive_by_warp(shared_.tiles[index].accumulators_ready);
-        fence_async_view_proxy();
-        barrier_.sync();
-        if (leads()) {
-            const i32 position = tile.position + index * kQueryPositions;
-            store_rows(o_, shared_.output, tile.entry, tile.head, position);
-            commit_group();
+    }
+
+    // Write columns of the row to the workspace.
+    __device__ __forceinline__ void write_partial(
+        const Tile& tile, int row, const float (&values)[kChunk], int column
+    ) const {
+        auto& target = partial_of(partials_, tile, row).accumulators[row % kConsumerRows];
+#pragma unroll
+        for (int i = 0; i < kChunk; i += 4) {
+            reinterpret_cast<float4&>(target[column + i]) = {
+                values[i], values[i + 1], values[i + 2], values[i + 3]
+            };
         }
     }
 
@@ -288,6 +321,7 @@ private:
     SharedMemory& shared_;
     TmemTiles tmem_;
     const OTile& o_;
+    TilePartial* partials_;
     NamedBarrier<128> barrier_{1};
     u32 blocks_ = 0;  // of accumulators
 };

@@ -19,6 +19,8 @@ from parity.test_paged_attention import check_pages
 
 from tmaasync import emulate, ops
 from tmaasync.emulate.chips import CHIPS
+from tmaasync.kernel.observed import observe
+from tmaasync.ops._operation import tile_configs
 
 SMS = 3  # so that a CTA has several tiles
 LENGTHS = (1, 7, 64, 127, 128, 129, 200, 257, 300)
@@ -112,6 +114,37 @@ def test_many_tiles_of_a_cta_have_one_block_or_none() -> None:
     check(*(drawn(rng, 9, rows, 2, 64) for rows in (280, 100, 100)), mask=Mask(True))
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.sampled(3)
+def test_split_keys_of_random_shapes(seed: int) -> None:
+    rng = random.Random(50 + seed)
+    queries, group = rng.choice([1, 1, 3, 16, 100, 130, 300]), rng.choice([1, 2, 4, 8])
+    keys, kv_heads, head_dim = rng.randint(1, 900), rng.randint(1, 2), rng.choice([8, 64, 128, 256])
+    mask = Mask("bottom_right") if queries * group <= 128 and rng.random() < 0.5 else ALL
+    q = drawn(rng, 2, queries, kv_heads * group, head_dim)
+    k, v = (drawn(rng, 2, keys, kv_heads, head_dim) for _ in "kv")
+
+    with tile_configs(lambda config: replace(config, stream_k=True)):
+        check(q, k, v, mask=mask, softcap=rng.choice([None, 5.0]))
+
+
+@pytest.mark.parametrize("splits", [2, 5])
+@pytest.mark.parametrize("number", range(3))
+def test_split_keys_of_packed_sequences(number: int, splits: int) -> None:
+    with tile_configs(lambda config: replace(config, kv_splits=splits)):
+        check_packed(Emulate(), random_attention.draw(number, small=True))
+
+
+def test_decode_splits_keys() -> None:
+    q, k = np.ones((1, 1, 8, 64), np.float16), np.ones((1, 8192, 2, 64), np.float16)
+
+    with observe(launches=False) as observer:
+        ops.attention(q, k, k)
+
+    names = [kernel.source.name for kernel in observer.kernels]
+    assert names == ["attention_tensor_memory.cu", "attention_combine.cu"]
+
+
 def test_slices_of_packed_qkv_and_repeated_calls() -> None:
     rng = random.Random(7)
     qkv = drawn(rng, 2, 140, 3, 4, 64)
@@ -140,7 +173,8 @@ def test_random_pages(size: int, number: int) -> None:
     check_pages(Emulate(), problem, paged_from(problem, size))
 
 
-def test_decode_from_pages() -> None:
+@pytest.mark.parametrize("splits", [1, 4])
+def test_decode_from_pages(splits: int) -> None:
     problem = replace(
         draw_paged(0, 64, small=True),
         queries=(1, 4, 0, 2, 1),
@@ -149,4 +183,5 @@ def test_decode_from_pages() -> None:
         kv_heads=2,
     )
 
-    check_pages(Emulate(), problem, paged_from(problem, 64))
+    with tile_configs(lambda config: replace(config, kv_splits=splits)):
+        check_pages(Emulate(), problem, paged_from(problem, 64))

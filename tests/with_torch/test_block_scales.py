@@ -1,4 +1,4 @@
-"""ops.scaled_matmul of torch's float4_e2m1fn_x2 and float8_e8m0fnu, on an emulated chip."""
+"""Block-scaled matmuls of torch's float4_e2m1fn_x2 and float8_e8m0fnu, on an emulated chip."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ def decoded(packed: torch.Tensor) -> torch.Tensor:
     return torch.where(codes > 7, -VALUES[codes & 7], VALUES[codes & 7]).double()
 
 
-@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="a torch without float4")
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch, "float4_e2m1fn_x2"), reason="a torch without float4"
+)
+
+
+def scaled(rows: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Return packed float4 with factors of E8M0, as [rows, K]."""
+    return decoded(rows) * (2.0 ** (factors.double() - 127)).repeat_interleave(32, 1)
+
+
 def test_types_of_torch_are_taken_as_they_are() -> None:
     torch.manual_seed(0)
     a, b = (torch.randint(0, 256, (rows, 80), dtype=torch.uint8) for rows in (140, 72))
@@ -31,8 +40,28 @@ def test_types_of_torch_are_taken_as_they_are() -> None:
             dtype=torch.float32,
         )
 
-    left, right = (
-        decoded(rows) * (2.0 ** (factors.double() - 127)).repeat_interleave(32, 1)
-        for rows, factors in ((a, of_a), (b, of_b))
+    assert torch.equal(c.double(), scaled(a, of_a) @ scaled(b, of_b).T)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_groups_are_torchs(dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    a, b = (torch.randint(0, 256, shape, dtype=torch.uint8) for shape in ((200, 80), (3, 72, 80)))
+    of_a, of_b = (
+        torch.randint(125, 130, shape, dtype=torch.uint8) for shape in ((200, 5), (3, 72, 5))
     )
-    assert torch.equal(c.double(), left @ right.T)
+    ends = [60, 60, 200]
+
+    with emulate.chip("sm_100a"):
+        c = ops.scaled_grouped_matmul(
+            a.view(torch.float4_e2m1fn_x2),
+            b.view(torch.float4_e2m1fn_x2).swapaxes(1, 2),
+            of_a.view(torch.float8_e8m0fnu),
+            (of_b.view(torch.float8_e8m0fnu).swapaxes(1, 2), torch.full((3,), 0.5)),
+            torch.tensor(ends, dtype=dtype),
+            dtype=torch.float32,
+        )
+
+    for start, end, matrix, factors in zip([0, *ends], ends, b, of_b, strict=False):
+        expected = scaled(a[start:end], of_a[start:end]) @ scaled(matrix, factors).T
+        assert torch.equal(c[start:end].double(), expected / 2)

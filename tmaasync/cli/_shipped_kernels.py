@@ -279,6 +279,8 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
             lambda: _on_b200(lambda: _attention(4096, 4096, 128)),
             lambda: _on_b200(lambda: _attention(100, 4096, 64)),
             lambda: _on_b200(lambda: _attention(4096, 4096, 256)),
+            lambda: _on_b200(lambda: _attention(1, 32768, 128)),
+            lambda: _on_b200(lambda: _attention(1, 32768, 256)),
             lambda: _on_b200(_varlen_attention),
             lambda: _on_b200(_paged_attention),
         ),

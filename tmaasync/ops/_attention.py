@@ -326,6 +326,7 @@ class Attention(Operation):
             waves=len(schedule.table),
             split_tiles=len(schedule.splits) * config.cluster,
             splits=self._upload(schedule.splits),
+            combined=attention_tiles(q, k, values, o, config.combined),
         )
         self._partial_bytes = schedule.partials * config.cluster * config.partial_bytes
         numbers = problem(self._sizes, self._scores)
@@ -337,15 +338,14 @@ class Attention(Operation):
     def _choose(self) -> TileConfig:
         limits, sizes = self.backend.limits, self._sizes
         sms, shared_bytes = limits.sms, limits.shared_bytes
-        if self._has_tensor_memory:
-            return tensor_memory_config(sizes, sms, self._variant)
-        if self._batch_invariant:
-            every = sizes._replace(batch=sms)
-            config = choose_tile_config(every, sms, self._variant, shared_bytes)
-            return config.for_queries(sizes.queries)
-        config = choose_tile_config(sizes, sms, self._variant, shared_bytes)
+        every = sizes._replace(batch=sms) if self._batch_invariant else sizes
+        config = (
+            tensor_memory_config(every, sms, self._variant)
+            if self._has_tensor_memory
+            else choose_tile_config(every, sms, self._variant, shared_bytes)
+        )
         clusters = sms // config.cluster
-        pays = stream_k_pays(sizes, config, self._scores, clusters)
+        pays = stream_k_pays(sizes, config, self._scores, clusters) and not self._batch_invariant
         return replace(config.for_queries(sizes.queries), stream_k=pays)
 
     def _upload(self, table: npt.NDArray[Any]) -> int:

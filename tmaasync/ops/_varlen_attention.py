@@ -486,6 +486,7 @@ class VarlenAttention(Operation):
             waves=config.kv_splits,
             split_tiles=tiles if config.splits_keys else 0,
             splits=work_list,
+            combined=packed_maps(q, k, v, o, config.combined, self._problem.pages.size),
             sequences=sequences if config.one_tile_each else NO_SEQUENCES,
         )
         numbers = self._problem.record

@@ -54,7 +54,7 @@ DEFECTS = defects(
     ("O is stored before it is complete", without("barriers.accumulators_full.wait(blocks_ & 1);"),
      RACE + FAULT, OF_TENSOR_MEMORY),
     ("O is handed back before it is loaded",
-     without("tmem_wait_loads();", "Correction::store"), RACE, r"tcgen05\.wait::ld"),
+     without("tmem_wait_loads();", "take_accumulators"), RACE, r"tcgen05\.wait::ld"),
     ("values are released before their MMAs are issued",
      (before("multiply_values(tile, values, accumulates);",
              "if (tile == 0) stages_.release(values);", "multiply_block"), without(RELEASE)),
@@ -107,7 +107,7 @@ def prepared(text: str) -> tuple[Kernel, Any, Any]:
     )
     sizes, scores = Sizes(QUERIES, KEYS, 1, 1, ENTRIES, 64), Scores.of(64, False, None, None, None)
     numbers = problem(sizes, scores)
-    arguments = (*tiles, *[0] * 6, numbers, bytes(BATCH_LIMITS.itemsize))
+    arguments = (*tiles, *[0] * 7, numbers, bytes(BATCH_LIMITS.itemsize))
     return built, built.prepare(1, CONFIG.threads, arguments), out
 
 

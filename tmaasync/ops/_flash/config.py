@@ -167,6 +167,11 @@ class TileConfig:
         return self.stream_k or self.kv_splits > 1
 
     @property
+    def combined(self) -> TileConfig:
+        """The config of the combine kernel, which stores the rows of one consumer at a time."""
+        return self
+
+    @property
     def rows(self) -> int:
         """Rows of queries in a tile, over all its heads."""
         return GROUP_ROWS * self.consumers

@@ -146,6 +146,7 @@ class TensorMemoryArguments(NamedTuple):
     values: Any
     out: Any
     lse: Any
+    partials: int
     schedule: Any
     cu_seqlens_q: Any
     cu_seqlens_k: Any
@@ -184,6 +185,7 @@ class Work(NamedTuple):
         waves: Number of waves; for packed arrays, splits per tile.
         split_tiles: Number of tiles whose keys are split.
         splits: `SPLIT_SPAN`s; for packed arrays, the work list.
+        combined: The tiles or maps of the combine kernel.
         sequences: The batch, which kernels read if there is no work list.
     """
 
@@ -192,6 +194,7 @@ class Work(NamedTuple):
     waves: int
     split_tiles: int
     splits: Any
+    combined: Tiles | Maps
     sequences: Sequences = NO_SEQUENCES
 
 
@@ -236,7 +239,7 @@ def attend_steps(
     addressed = differing | of_scales
     steps = [prepared_step(kernel, work.ctas, config.threads, attend, addressed, cluster=cluster)]
     if work.split_tiles:
-        steps.append(_combine_step(tiles, variant, config, work, problem, differing))
+        steps.append(_combine_step(variant, config.combined, work, problem, differing))
     return steps
 
 
@@ -251,7 +254,6 @@ def _described(sequences: Sequences) -> dict[str, Any]:
 
 
 def _combine_step(
-    tiles: Tiles | Maps,
     variant: Variant,
     config: TileConfig,
     work: Work,
@@ -259,7 +261,7 @@ def _combine_step(
     differing: set[str],
 ) -> Step:
     combine = CombineArguments(
-        out=tiles[3],
+        out=work.combined[3],
         lse=0,
         partials=0,
         schedule=work.splits,
@@ -268,7 +270,7 @@ def _combine_step(
         splits_per_tile=config.kv_splits if variant.is_packed else 0,
         problem=problem,
     )
-    kernel = combine_kernel(cuda_types(tiles), variant, config)
+    kernel = combine_kernel(cuda_types(work.combined), variant, config)
     ctas = work.split_tiles * config.consumers
     return prepared_step(kernel, ctas, COMBINE_THREADS, combine, differing)
 

@@ -40,9 +40,11 @@ class PackedProblem:
 
     @cached_property
     def config(self) -> TileConfig:
-        if self.has_tensor_memory:
-            return overridden(tensor_memory_config(self._typical, self.sms, self.variant))
-        config = choose_tile_config(self._typical, self.sms, self.variant, self.shared_bytes)
+        config: TileConfig = (
+            tensor_memory_config(self._typical, self.sms, self.variant)
+            if self.has_tensor_memory
+            else choose_tile_config(self._typical, self.sms, self.variant, self.shared_bytes)
+        )
         tiles = self._tiles(config) * self.q.shape[1] // config.heads_per_tile
         if self.batch.is_invariant:
             splits = INVARIANT_SPLITS if self._is_short(config) else 1

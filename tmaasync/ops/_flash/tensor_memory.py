@@ -35,6 +35,12 @@ class TensorMemoryConfig(TileConfig):
     query_rows: ClassVar[int] = _LANES
 
     @property
+    def combined(self) -> TileConfig:
+        tile = (self.head_dim, self.consumers, self.block_n, self.heads_per_tile)
+        splits = (self.cluster, self.stream_k, self.kv_splits, self.one_tile_each)
+        return TileConfig(*tile, *splits)
+
+    @property
     def threads(self) -> int:
         return WARPGROUP_THREADS * (2 + self.rows // _LANES)
 

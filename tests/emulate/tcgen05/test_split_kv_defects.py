@@ -1,0 +1,132 @@
+"""Split-KV on tensor memory: right in every order, and its planted defects are reported."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from emulate.shipped import whole_text
+from emulate.tcgen05.test_attention_defects import CONFIG, ORDERS
+from emulate.test_attention_defects import check_reports, named, outcome
+from parity.attention_oracle import Mask, attend
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
+from planted_choices import Choices, choices
+
+from tmaasync import Kernel, _arrays, emulate
+from tmaasync.ops._flash.abi import BATCH_LIMITS, partial_output
+from tmaasync.ops._flash.config import Sizes, Variant, problem
+from tmaasync.ops._flash.operands import Scores
+from tmaasync.ops._flash.schedule import stream_k_schedule
+from tmaasync.ops._flash.tensor_memory import TensorMemoryConfig
+from tmaasync.ops._flash.tiles import attention_tiles
+
+pytestmark = pytest.mark.slow
+
+SPLIT: TensorMemoryConfig = replace(CONFIG, stream_k=True)
+QUERIES, KEYS, ENTRIES, SHARES, CTAS = 256, 500, 2, 4, 2
+DEFECTS = defects(
+    "attention_tensor_memory.cu",
+    (
+        "all splits write one partial output",
+        Edit("partials[tile.slot()]", "partials[0]"),
+        RACE,
+        r"race on partials",
+    ),
+    (
+        "a partial output lies beyond the workspace",
+        Edit("row / kConsumerRows]", "row / kConsumerRows + CONSUMERS]"),
+        FAULT + RACE,
+        r"partials",
+    ),
+    (
+        "the accumulators of a split are not handed back",
+        without("if (has_keys) arrive_by_warp(shared_.tiles[index].accumulators_ready);"),
+        DEADLOCK,
+        r"accumulators_ready",
+    ),
+    (
+        "the accumulators of a split are handed back before they are loaded",
+        without("tmem_wait_loads();", "take_accumulators"),
+        RACE,
+        r"tcgen05\.wait::ld",
+    ),
+    (
+        "the blocks of all splits are multiplied",
+        Edit("tile.blocks(problem).count()", "8", "multiply", 1),
+        DEADLOCK + RACE + FAULT,
+        r"blocks\.|tiles\[\d\]|full|empty",
+    ),
+)
+
+
+def chosen() -> Choices:
+    return choices(whole_text("attention_tensor_memory.cu"), DEFECTS)
+
+
+@functools.cache
+def operands() -> tuple[Any, ...]:
+    rng = np.random.default_rng(0)
+    shapes = ((ENTRIES, rows, 1, 64) for rows in (QUERIES, KEYS, KEYS))
+    q, k, v = (rng.standard_normal(shape).astype(np.float16) for shape in shapes)
+    return 8 * q, k, v
+
+
+@functools.cache
+def prepared(text: str) -> tuple[Kernel, Any, Any, Any]:
+    """Two tiles of eight blocks of keys in four shares, two for each CTA."""
+    q, k, v = operands()
+    views = [_arrays.view(array) for array in (q, k, v, np.zeros_like(q))]
+    tiles = attention_tiles(views[0], views[1], views[2], views[3], SPLIT)
+    built = Kernel(
+        text,
+        "attention_tensor_memory",
+        types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
+        constants={**SPLIT.constants, **Variant().constants, "STAGES": 4},
+        arch="sm_100a",
+    )
+    sizes, scores = Sizes(QUERIES, KEYS, 1, 1, ENTRIES, 64), Scores.of(64, False, None, None, None)
+    schedule = stream_k_schedule(sizes, SPLIT, SHARES)
+    partials = np.zeros((schedule.partials, SPLIT.consumers), partial_output(64))
+    table = np.ascontiguousarray(schedule.table).view(np.int32)
+    arguments = (*tiles, 0, partials.view(np.float32), table, 0, 0, 0, SHARES // CTAS)
+    records = (problem(sizes, scores), bytes(BATCH_LIMITS.itemsize))
+    launch = built.prepare(CTAS, SPLIT.threads, (*arguments, *records))
+    return built, launch, partials, schedule.splits
+
+
+@pytest.fixture(autouse=True)
+def chip() -> Any:
+    with emulate.chip("sm_100a"):
+        yield
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("defect", DEFECTS, ids=named)
+def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
+    built, launch, *_ = prepared(chosen().text_with(defect))
+    chosen().choose(built, defect)
+
+    check_reports(defect, launch, ORDERS)
+
+
+def test_partial_outputs_add_up_to_attention_in_every_order() -> None:
+    built, launch, partials, splits = prepared(chosen().text_with(None))
+    chosen().choose(built, None)
+
+    for order in [*ORDERS, *(("random", seed) for seed in range(2, 6))]:
+        partials.view(np.float32)[...] = np.nan
+        assert outcome(launch, *order) is None
+        for (_, first, count, *_), q, k, v in zip(splits, *operands(), strict=True):
+            found = combined(partials[first : first + count])
+            np.testing.assert_allclose(found, attend(q, k, v, Mask()).out[:, 0], atol=2e-3)
+
+
+def combined(parts: Any) -> Any:
+    """Add up partial outputs [splits, consumers] in float64; return [rows, head_dim]."""
+    factors = np.exp2(parts["row_max"] - parts["row_max"].max(0).astype(np.float64))
+    sums = (factors * parts["row_sum"]).sum(0)
+    rows = (factors[..., None] * parts["accumulators"]).sum(0) / sums[..., None]
+    return rows.reshape(QUERIES, -1)
