@@ -46,7 +46,7 @@ class Draw:
         negative = np.asarray(self.rng.integers(0, 2, bits.shape))
         sign = negative << (element.exponent_bits + element.fraction_bits)
         low = self.rng.integers(0, 1 << element.low_bits, bits.shape)
-        return (((bits | sign) << element.low_bits) | low).astype(np.uint32)
+        return np.asarray(((bits | sign) << element.low_bits) | low, np.uint32)
 
 
 class Tiles:

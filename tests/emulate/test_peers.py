@@ -348,7 +348,7 @@ extern "C" __global__ void move(const int* from, unsigned long long to) {
     with emulate.devices(1) as (device,):
         array = device.array(values)
         part = array[64:96]
-        device.array(np.arange(part.ctypes.data, array.ctypes.data + 512, 8, np.uint64))
+        device.array(part.ctypes.data + 8 * np.arange(32, dtype=np.uint64))
         Kernel(text, "move")(1, 32, (array[:32], np.uint64(part.ctypes.data)))
 
     assert np.array_equal(array, np.r_[values[:64], values[:32], values[96:]])
