@@ -34,7 +34,10 @@
 using namespace tmaasync;
 using namespace tmaasync::kernels::attention_backward;
 
-using Roles = WarpSpecialized<kConsumers, RegisterSplit<24, 240>>;
+// Without wgmma the producer's addresses, or the consumers' 128 columns, need the registers.
+constexpr bool kProducerHasMore = !kHasWgmma && HEAD_DIM == 64;
+using Registers = RegisterSplit<kProducerHasMore ? 40 : 24, kProducerHasMore ? 232 : 240>;
+using Roles = WarpSpecialized<kConsumers, Registers>;
 
 extern "C" __device__ const int attention_backward_shared_bytes = sizeof(SharedMemory);
 

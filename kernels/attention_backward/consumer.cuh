@@ -115,6 +115,9 @@ private:
 
     // --- a block of queries ---
 
+    // With softcap there are no registers for dP next to S, and mma.sync overlaps nothing.
+    static constexpr bool kDpIsLate = HAS_SOFTCAP || !kHasWgmma;
+
     __device__ __forceinline__ void compute_block(
         const KeyTile& tile, i32 block, KeyGradients& own_dk, KeyGradients& own_dv
     ) {
@@ -125,16 +128,15 @@ private:
         queries.wait();
         issue_transposed(scores, shared.rows.stages[kKeys], queries.peek());
         // Next to S, if registers suffice: 2 to 4 % faster (docs/decisions/attention.md).
-        constexpr bool kEarly = RowValues::kInQuads && !HAS_SOFTCAP;
+        constexpr bool kEarly = RowValues::kInQuads && !kDpIsLate;
         if constexpr (kEarly) lse.load(queries.peek_side());
         gradients.wait();
-        if constexpr (!HAS_SOFTCAP) issue_transposed(dp, values, gradients.peek());
-        wgmma_wait_group<HAS_SOFTCAP ? 0 : 1>();
+        if constexpr (!kDpIsLate) issue_transposed(dp, values, gradients.peek());
+        wgmma_wait_group<kDpIsLate ? 0 : 1>();
         wgmma_fence_operands(scores);
         if constexpr (!kEarly) lse.load(queries.peek_side());
         find_probabilities(scores, p, lse, tile, block);
-        // With softcap there are no registers for dP until now.
-        if constexpr (HAS_SOFTCAP) issue_transposed(dp, values, gradients.peek());
+        if constexpr (kDpIsLate) issue_transposed(dp, values, gradients.peek());
         wgmma_wait_group<0>();
         wgmma_fence_operands(dp);
         find_ds(scores, dp, ds);

@@ -282,3 +282,19 @@ def test_a_kernel_whose_warps_multiply_compiles_without_spills(name: str) -> Non
         program = compile_source(kernel.source, arch)
         assert [entry.spill_bytes for entry in program.entries.values()] == [0]
         assert warnings_of(program.log) == []
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_the_attention_backward_compiles_without_spills(head_dim: int, causal: bool) -> None:
+    arch = "sm_100a"
+    q, lse = np.ones((1, 512, 16, head_dim), np.float16), np.ones((1, 16, 512), np.float32)
+    k = q[:, :, :2].copy()
+    with emulate.chip(arch), observe(launches=False) as seen:
+        ops.attention_backward(q, q, k, k, q, lse, causal=causal)
+
+    for kernel in seen.kernels:
+        program = compile_source(kernel.source, arch)
+        assert [entry.spill_bytes for entry in program.entries.values()] == [0]
+        assert warnings_of(program.log) == []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
+from tmaasync._hardware import HOPPER
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Allocator, address_of, allocator, fill, in_order
 from tmaasync.ops._call_cache import Binding
@@ -80,6 +82,9 @@ class BackwardOperation(Operation):
                 k.shape[-3] if batch is None else batch.max_keys, self.backend.limits.sms
             ),
         )
+        if self.backend.limits.compute_capability != HOPPER:
+            # More queries spill registers where mma.sync takes the place of wgmma.
+            chosen = replace(chosen, block_m=64)
         self._config: BackwardConfig = overridden(chosen)
         self._workspace = Workspace.of(self._sizes, self._config, is_packed=self._is_packed)
         self._below_bytes = [0] * len(layouts)
