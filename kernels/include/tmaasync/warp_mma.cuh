@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/fragment.cuh>
+#include <tmaasync/operands/target.cuh>
 #include <tmaasync/ptx/ldmatrix.cuh>
 #include <tmaasync/ptx/mma_m16n8.cuh>
 #include <tmaasync/warp.cuh>
@@ -113,7 +114,10 @@ __device__ __forceinline__ void warp_mma_tile(
     const WarpOperand<OperandA> a(start_a);
     const WarpOperand<OperandB> b(start_b);
     clear_unless(accumulate, accumulators);
-#pragma unroll
+    // In attention with 128 columns ptxas 13.5 converts steps ahead, for which it spills registers.
+    constexpr bool kIsFp8 = ptx::is_float8(MmaTypeOf<typename OperandA::Element>::kType);
+    constexpr bool kIsRolled = kConvertsFp8 && kIsFp8 && OperandA::kSteps == 4;
+#pragma unroll(kIsRolled ? 1 : OperandA::kSteps)
     for (int step = 0; step < OperandA::kSteps; ++step) {
         u32 words[4];
         a.load_a(words, thread_in_warpgroup() / 32 * 16, step);
