@@ -83,7 +83,7 @@ class BackwardOperation(Operation):
             ),
         )
         if self.backend.limits.compute_capability != HOPPER:
-            # More queries spill registers where mma.sync takes the place of wgmma.
+            # More queries spill registers where warps multiply with mma.sync instead of wgmma.
             chosen = replace(chosen, block_m=64)
         self._config: BackwardConfig = overridden(chosen)
         self._workspace = Workspace.of(self._sizes, self._config, is_packed=self._is_packed)
