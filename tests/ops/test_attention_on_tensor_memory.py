@@ -115,7 +115,7 @@ def test_many_tiles_of_a_cta_have_one_block_or_none() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_split_keys_of_random_shapes(seed: int) -> None:
     rng = random.Random(50 + seed)
     queries, group = rng.choice([1, 1, 3, 16, 100, 130, 300]), rng.choice([1, 2, 4, 8])
@@ -128,6 +128,7 @@ def test_split_keys_of_random_shapes(seed: int) -> None:
         check(q, k, v, mask=mask, softcap=rng.choice([None, 5.0]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("splits", [2, 5])
 @pytest.mark.parametrize("number", range(3))
 def test_split_keys_of_packed_sequences(number: int, splits: int) -> None:

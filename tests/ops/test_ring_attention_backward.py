@@ -77,7 +77,7 @@ def test_calls_of_different_shapes_follow_each_other(ranks: int, causal: bool) -
             call.check()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_random_worlds_and_orders(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -91,6 +91,7 @@ def test_random_worlds_and_orders(seed: int) -> None:
             call.check()
 
 
+@pytest.mark.slow
 def test_deterministic_calls_repeat_their_bits_in_any_order() -> None:
     bits = []
     for seed in range(2):

@@ -77,7 +77,7 @@ def poisoned(groups: Groups, n: int, dtype: str = "float32") -> Any:
 # --- results ------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_groups_types_and_layouts(kind: str, seed: int) -> None:
