@@ -13,7 +13,6 @@ from tmaasync import ops
 from tmaasync.ops import _tuning
 from tmaasync.ops._gemm import tuned
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.ops._gemm.cost_model import candidates
 from tmaasync.ops._gemm.legal_tiles import is_legal
 from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._tuning import DeviceGemm, Request, tune
@@ -63,9 +62,9 @@ def test_every_candidate_runs_and_the_winner_is_taken(request_: Request) -> None
     winner = tune(gemm)
 
     assert is_legal(winner.config, gemm.problem)
-    assert len(gemm.errors) == len({gemm.default, *candidates(gemm.problem, gemm.occupancy)})
+    assert len(gemm.errors) == len({gemm.default, *gemm.candidates})
     assert max(gemm.errors) < TOLERANCE[request_.dtype]
-    other = next(one for one in candidates(gemm.problem, gemm.occupancy) if one != gemm.default)
+    other = next(one for one in gemm.candidates if one != gemm.default)
     tuned.keep(gemm.gpu, [tuned.Winner(gemm.problem, other, 1.0, 1.0)])
     taken: list[TileConfig] = []
 

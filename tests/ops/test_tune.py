@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import _arrays, errors
-from tmaasync.ops._gemm import tuned
+from tmaasync import _arrays, emulate, errors, ops
+from tmaasync.ops._gemm import tensor_memory, tuned
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
 from tmaasync.ops._gemm.cost_model import (
     candidates,
@@ -22,6 +23,7 @@ from tmaasync.ops._gemm.cost_model import (
 )
 from tmaasync.ops._gemm.epilogue import NO_EPILOGUE, Activation, BiasSide, Epilogue, activation_of
 from tmaasync.ops._gemm.legal_tiles import Problem, is_legal
+from tmaasync.ops._gemm.tensor_memory import TensorMemoryConfig, tensor_memory_config
 from tmaasync.ops._gemm.tuned import Winner
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul import Matmul
@@ -154,6 +156,64 @@ def test_other_tile_configs_are_not(config: TileConfig, problem: Problem) -> Non
     assert not is_legal(config, problem)
 
 
+# --- on tensor memory -------------------------------------------------------------------------
+
+B200 = Occupancy.estimated(148)
+
+
+@pytest.mark.parametrize("problem", [WIDE, ROWS_OF_B, SHORT, WIDE._replace(m=256, n=256)])
+def test_candidates_on_tensor_memory_are_legal_and_have_the_choice(problem: Problem) -> None:
+    found = tensor_memory.candidates(problem, B200)
+
+    assert len(found) == len(set(found))
+    assert all(tensor_memory.is_legal(one, problem) for one in found)
+    assert tensor_memory_config(problem, B200, may_split=True) in found
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (TensorMemoryConfig(1, 192, rows=128), WIDE),
+        (TensorMemoryConfig(2, 128, rows=128), WIDE),
+        (TensorMemoryConfig(1, 128, 2, rows=128), SHORT),  # a pair has 256 rows
+        (TensorMemoryConfig(1, 64, 2, rows=128), ROWS_OF_B),  # boxes of 64 columns
+        (TensorMemoryConfig(1, 128, group_m=65, rows=128), WIDE),
+        (TensorMemoryConfig(1, 128, rows=128, split_k=2), WIDE),
+        (TensorMemoryConfig(1, 128, rows=128, over_grid=True), WIDE),
+        (TensorMemoryConfig(1, 128, rows=128, split_k=17, over_grid=True), WIDE),  # 64 blocks of K
+    ],
+)
+def test_others_are_not(config: TensorMemoryConfig, problem: Problem) -> None:
+    assert not tensor_memory.is_legal(config, problem)
+    tuned.keep("NVIDIA B200", [winner(problem, config)])
+    with pytest.warns(RuntimeWarning, match="is ignored"):
+        assert tuned.tuned_config("NVIDIA B200", problem) is None
+
+
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_tuned_config_on_tensor_memory_is_kept_and_taken(number: int) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((rows, 600)).astype(ml_dtypes.bfloat16) for rows in (300, 136))
+    out = np.full((300, 136), np.nan, ml_dtypes.bfloat16)
+    taken: list[TileConfig] = []
+
+    def noted(config: TileConfig) -> TileConfig:
+        taken.append(config)
+        return config
+
+    with emulate.chip("sm_100a"):
+        operation = Matmul(*(Layout.of(_arrays.view(one)) for one in (a, b.T, out)))
+        other = operation.candidates_on(B200)[number]
+        tuned.keep("NVIDIA B200", [winner(operation.problem, other)])
+        assert operation.config_on("NVIDIA B200", B200) == other
+        with tile_configs(lambda _: noted(other)):
+            ops.matmul(a, b.T, out=out)
+
+    assert taken[0] == other
+    wanted = a.astype(np.float64) @ b.astype(np.float64).T
+    np.testing.assert_allclose(out.astype(np.float64), wanted, rtol=2**-7, atol=2**-4)
+
+
 # --- the race ---------------------------------------------------------------------------------
 
 
@@ -161,13 +221,13 @@ class FakeGemm:
     """A GEMM whose tile configs take the time that a test says."""
 
     gpu = GPU
-    occupancy = H200
 
     def __init__(
         self, microseconds: Callable[[TileConfig], float], problem: Problem = WIDE
     ) -> None:
         self.problem = problem
         self.default = default_config(problem, H200)
+        self.candidates: Sequence[TileConfig] = candidates(problem, H200)
         self.time = microseconds
         self.broken: set[TileConfig] = set()
         self.wrong: set[TileConfig] = set()

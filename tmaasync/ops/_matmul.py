@@ -20,7 +20,7 @@ from tmaasync.ops._allocation import (
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.checks import checked
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, Orientation, PersistentWork, TileConfig
-from tmaasync.ops._gemm.cost_model import default_config
+from tmaasync.ops._gemm.cost_model import candidates, default_config
 from tmaasync.ops._gemm.epilogue import (
     NO_EPILOGUE,
     BiasSide,
@@ -36,6 +36,7 @@ from tmaasync.ops._gemm.operands import (
     takes_any_layout,
 )
 from tmaasync.ops._gemm.partials import Partials, SplitAddresses
+from tmaasync.ops._gemm.tensor_memory import candidates as candidates_on_tensor_memory
 from tmaasync.ops._gemm.tensor_memory import runs_on_tensor_memory, tensor_memory_config
 from tmaasync.ops._gemm.tiles import (
     GemmArguments,
@@ -344,20 +345,28 @@ class Matmul(Operation):
 
         A config tuned for the plain GEMM may leave no room for an epilogue.
         """
-        if self._has_tensor_memory:
-            may_split = self._may_split and self._epilogue is None
-            return tensor_memory_config(self.problem, occupancy, may_split=may_split)
         tuned = None if gpu is None else tuned_config(gpu, self.problem)
         if tuned is not None and self._fits(tuned):
             return self.fitted(tuned)
+        if self._has_tensor_memory:
+            may_split = self._may_split and self._epilogue is None
+            return tensor_memory_config(self.problem, occupancy, may_split=may_split)
         depth = 0 if self._epilogue is None else self._epilogue.depth
         return self.fitted(default_config(self.problem, occupancy, self._fits, depth))
 
+    def candidates_on(self, occupancy: Occupancy) -> Sequence[TileConfig]:
+        """Return the tile configs that `tune` races on a device."""
+        find = candidates_on_tensor_memory if self._has_tensor_memory else candidates
+        return find(self.problem, occupancy)
+
     def _fits(self, config: TileConfig) -> bool:
-        epilogue = self._epilogue
         if config.split_k > 1 and not self._may_split:
             return False
-        return epilogue is None or epilogue.fits(config, self._out.rows.element.itemsize)
+        if self._epilogue is None:
+            return True
+        if self._has_tensor_memory:
+            return not config.over_grid
+        return self._epilogue.fits(config, self._out.rows.element.itemsize)
 
     def _prepare(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tmaasync import _arrays
@@ -14,7 +14,6 @@ from tmaasync.errors import ArgumentError, TMAError
 from tmaasync.kernel import backend_of
 from tmaasync.ops._allocation import empty_rows
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import candidates, default_config
 from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.tuned import Winner
 from tmaasync.ops._layouts import Layout
@@ -62,7 +61,7 @@ class Gemm(Protocol):
 
     problem: Problem
     default: TileConfig
-    occupancy: Occupancy
+    candidates: Sequence[TileConfig]
 
     def prepare(self, config: TileConfig) -> Callable[[], object]:
         """Compile, run once, and return a function that runs it again.
@@ -111,8 +110,7 @@ def tune(gemm: Gemm, on_step: Callable[[], object] = lambda: None) -> Winner:
 
 def _contestants(gemm: Gemm) -> list[TileConfig]:
     """Return the cost model's choice first: the others are compared with its result."""
-    found = candidates(gemm.problem, gemm.occupancy)
-    return [gemm.default, *(other for other in found if other != gemm.default)]
+    return [gemm.default, *(other for other in gemm.candidates if other != gemm.default)]
 
 
 def _race(
@@ -144,14 +142,13 @@ class DeviceGemm:
     """A GEMM of normally distributed numbers on CuPy's current device."""
 
     def __init__(self, request: Request) -> None:
-        """Make the matrices, the `problem` to tune and the `default` tile config."""
+        """Make the matrices, the `problem` to tune, and its tile configs."""
         request.check()
         import cupy
 
         device = int(cupy.cuda.Device().id)
         backend = backend_of(device)
         self.gpu = backend.limits.name
-        self.occupancy = Occupancy.of(backend)
         m, n, k, dtype, layout = request
         a = _normal((m, k), layout[0], dtype, device, seed=0)
         b = _normal((k, n), layout[1], dtype, device, seed=1)
@@ -160,8 +157,10 @@ class DeviceGemm:
         self._views = tuple(map(_arrays.view, (a, b, c)))
         left, right, out = map(Layout.of, self._views)
         self._layouts = left, right, out._replace(owns_padding=True)
-        self.problem = Matmul(*self._layouts).problem
-        self.default = default_config(self.problem, self.occupancy)
+        operation, occupancy = Matmul(*self._layouts), Occupancy.of(backend)
+        self.problem = operation.problem
+        self.default = operation.config_on(None, occupancy)
+        self.candidates = operation.candidates_on(occupancy)
         self._expected: Any = None
 
     def prepare(self, config: TileConfig) -> Callable[[], object]:

@@ -158,14 +158,14 @@ MAX_GRID_SPLITS = 132
 """Maximum parts of K for split-K over the grid: the SMs of an H200 (its datasheet)."""
 
 CLUSTERS = (1, 2)
-_MAX_GROUP = 64
+MAX_GROUP = 64
 
 
 def is_legal(config: TileConfig, problem: Problem) -> bool:
     has_all_stages = config == replace(config, max_stages=TileConfig(1, 8).max_stages)
     if config.m_major != problem.m_major or not has_all_stages:
         return False
-    if not 1 <= config.group_m <= _MAX_GROUP:
+    if not 1 <= config.group_m <= MAX_GROUP:
         return False
     if not _has_legal_split_k(config, problem):
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from tmaasync._elements import Element
@@ -18,7 +19,7 @@ from tmaasync.ops._gemm.config import (
     PersistentWork,
     TileConfig,
 )
-from tmaasync.ops._gemm.legal_tiles import Problem
+from tmaasync.ops._gemm.legal_tiles import MAX_GROUP, Problem
 from tmaasync.ops._operation import overridden
 
 _INTEGERS = ("int8", "uint8")
@@ -34,6 +35,8 @@ _TILE_OVERHEAD = 32
 """Columns of a tile whose multiplication takes as long as its start and end: predicted."""
 _MIN_K_BLOCKS = 4  # per split
 _PARTIAL_BYTES = 4  # per accumulator
+_GROUPS = (4, 8, 16)  # of clusters along M, that the tuner tries
+_BEST_SPLITS = 6
 _COLUMNS_PER_MICROSECOND = 925
 """Columns by a K block: 2 clocks each at a B200's 1.85 GHz, from its datasheet's peak."""
 _MEMORY_BYTES = 8e6  # in a microsecond: the datasheet's
@@ -101,7 +104,7 @@ def tensor_memory_config(
         return -(-clusters // active) * (_columns(config) + _TILE_OVERHEAD)
 
     config = min(_candidates(problem), key=time)
-    if may_split and problem.batches == 1:
+    if may_split:
         config = _faster_with_split_k(problem, occupancy, config)
     return overridden(config)
 
@@ -118,35 +121,58 @@ def _columns(config: TileConfig) -> int:
 def _faster_with_split_k(
     problem: Problem, occupancy: Occupancy, whole: TensorMemoryConfig
 ) -> TensorMemoryConfig:
-    """Return the config of one wave that splits K over the grid, if it gains, else ``whole``.
+    """Return the config of one wave that splits K over the grid, if it gains, else ``whole``."""
+    best = next(iter(_ranked_splits(problem, occupancy)), whole)
+    gain = _microseconds(problem, occupancy, whole) / _microseconds(problem, occupancy, best)
+    return best if gain > coefficients().grid.min_gain else whole
+
+
+def _microseconds(problem: Problem, occupancy: Occupancy, config: TensorMemoryConfig) -> float:
+    """Predict the time of a GEMM.
 
     The workspace and the combine kernel are predicted to take as long as on an H200.
     """
-    numbers = coefficients().grid
-    partial_bytes = problem.m * problem.n * _PARTIAL_BYTES
     read = (problem.m + problem.n) * problem.k_blocks * BLOCK_K_BYTES / _MEMORY_BYTES
+    clusters = config.split_k * config.clusters(problem.m, problem.n)
+    waves = -(-clusters // occupancy.max_active_clusters(config.cluster))
+    blocks = -(-problem.k_blocks // config.split_k)
+    time = max(waves * blocks * _columns(config) / _COLUMNS_PER_MICROSECOND, read)
+    if not config.over_grid:
+        return time
+    numbers, partial_bytes = coefficients().grid, problem.m * problem.n * _PARTIAL_BYTES
+    return time + numbers.combine + config.split_k * partial_bytes / numbers.combined_bytes
 
-    def microseconds(config: TensorMemoryConfig) -> float:
-        clusters = config.split_k * config.clusters(problem.m, problem.n)
-        waves = -(-clusters // occupancy.max_active_clusters(config.cluster))
-        blocks = -(-problem.k_blocks // config.split_k)
-        alone = waves * blocks * _columns(config) / _COLUMNS_PER_MICROSECOND
-        time = max(alone, read)
-        if not config.over_grid:
-            return time
-        return time + numbers.combine + config.split_k * partial_bytes / numbers.combined_bytes
 
-    def splits() -> Iterator[TensorMemoryConfig]:
-        for config in _candidates(problem):
-            active = occupancy.max_active_clusters(config.cluster)
-            most = min(
-                active // config.clusters(problem.m, problem.n), problem.k_blocks // _MIN_K_BLOCKS
-            )
-            for split_k in range(2, most + 1):
-                yield replace(config, split_k=split_k, over_grid=True)
+def _ranked_splits(problem: Problem, occupancy: Occupancy) -> list[TensorMemoryConfig]:
+    """Return the configs of one wave that split K over the grid, the fastest first."""
+    found = [
+        replace(config, split_k=split_k, over_grid=True)
+        for config in _candidates(problem)
+        for split_k in range(2, _most_splits(problem) + 1)
+        if split_k * config.clusters(problem.m, problem.n)
+        <= occupancy.max_active_clusters(config.cluster)
+    ]
+    return sorted(found, key=partial(_microseconds, problem, occupancy))
 
-    best = min(splits(), key=microseconds, default=whole)
-    return best if microseconds(whole) > numbers.min_gain * microseconds(best) else whole
+
+def _most_splits(problem: Problem) -> int:
+    return problem.k_blocks // _MIN_K_BLOCKS if problem.batches == 1 else 1
+
+
+def candidates(problem: Problem, occupancy: Occupancy) -> list[TensorMemoryConfig]:
+    """Return the tile configs that the tuner races, in groups of several sizes or with split-K."""
+    whole = [
+        replace(config, group_m=group_m) for config in _candidates(problem) for group_m in _GROUPS
+    ]
+    return whole + _ranked_splits(problem, occupancy)[:_BEST_SPLITS]
+
+
+def is_legal(config: TensorMemoryConfig, problem: Problem) -> bool:
+    """Return whether the kernel computes the GEMM with a tile config."""
+    tile = replace(config, group_m=_GROUPS[0], split_k=1, over_grid=False)
+    tiles = [replace(one, group_m=_GROUPS[0]) for one in _candidates(problem)]
+    splits = range(2, _most_splits(problem) + 1) if config.over_grid else (1,)
+    return tile in tiles and config.split_k in splits and 1 <= config.group_m <= MAX_GROUP
 
 
 def _candidates(problem: Problem) -> Iterator[TensorMemoryConfig]:

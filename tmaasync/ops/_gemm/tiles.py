@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -245,10 +246,12 @@ def prepared_combine(partials: ArrayView, c: ArrayView, limits: DeviceLimits) ->
 
 @functools.cache
 def kernel_digest() -> str:
-    """Return a hash of gemm.cu and of all headers of this project that it includes."""
-    source = find_kernel("gemm.cu")
-    headers = reached(source.read_text(encoding="utf-8"), (include_dir(), source.parent))
-    return digest("".join(map(file_digest, (source, *headers))).encode())
+    """Return a hash of the plain GEMMs and of all headers of this project that they include."""
+    sources = [find_kernel(name) for name in ("gemm.cu", "gemm_tensor_memory.cu")]
+    texts = (source.read_text(encoding="utf-8") for source in sources)
+    headers = [reached(text, (include_dir(), sources[0].parent)) for text in texts]
+    files = dict.fromkeys((*sources, *itertools.chain(*headers)))
+    return digest("".join(map(file_digest, files)).encode())
 
 
 # --- grouped_gemm.cu --------------------------------------------------------------------------

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tmaasync._source.cache_folder import cache_dir, read_own, remove, write_whole
+from tmaasync.ops._gemm import tensor_memory
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.legal_tiles import Problem, is_legal
+from tmaasync.ops._gemm.tensor_memory import TensorMemoryConfig
 from tmaasync.ops._gemm.tiles import kernel_digest
 
-_FORMAT = 2
+_FORMAT = 3
 _FOLDER = "tuned"
 
 
@@ -148,12 +150,14 @@ CHOSEN = (
     "over_grid",
 )
 _TYPES = {name: type(getattr(TileConfig(1, 8), name)) for name in CHOSEN}
+_ON_TENSOR_MEMORY = "on_tensor_memory"
 
 
 def _as_json(winner: Winner) -> dict[str, Any]:
     return {
         "problem": winner.problem._asdict(),
         "config": {name: getattr(winner.config, name) for name in CHOSEN},
+        _ON_TENSOR_MEMORY: isinstance(winner.config, TensorMemoryConfig),
         "microseconds": winner.microseconds,
         "default_microseconds": winner.default_microseconds,
     }
@@ -166,8 +170,20 @@ def _from_json(item: Mapping[str, Any]) -> Winner:
     chosen = item["config"]
     if {name: type(value) for name, value in chosen.items()} != _TYPES:
         raise TypeError(f"{chosen} is no tile config")
-    config = TileConfig(**chosen, m_major=problem.m_major)
-    if not is_legal(config, problem):
-        raise ValueError(f"{config} is not for {problem}")
+    config = _config(chosen, problem, on_tensor_memory=item[_ON_TENSOR_MEMORY] is True)
     times = float(item["microseconds"]), float(item["default_microseconds"])
     return Winner(problem, config, *times)
+
+
+def _config(chosen: Mapping[str, Any], problem: Problem, *, on_tensor_memory: bool) -> TileConfig:
+    given = {**chosen, "m_major": problem.m_major}
+    config: TileConfig
+    if on_tensor_memory:
+        config = on_chip = TensorMemoryConfig(**given)
+        legal = tensor_memory.is_legal(on_chip, problem)
+    else:
+        config = TileConfig(**given)
+        legal = is_legal(config, problem)
+    if not legal:
+        raise ValueError(f"{config} is not for {problem}")
+    return config
