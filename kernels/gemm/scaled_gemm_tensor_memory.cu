@@ -2,15 +2,19 @@
 // have a scale factor for every 32 elements of K (MXFP8, MXFP4) or every 16 (NVFP4). The tensor
 // cores apply the factors. Compiled and emulated, not run on a chip.
 //
-//   ATile, BTile    operand tiles of bytes, 128 deep, 128-byte swizzle, K contiguous. A has 128
-//   rows AElement, BElement    what the bytes hold; float4_e2m1 is packed, two in a byte BLOCK
-//   elements of K with one scale factor: 32 of type UE8M0, or 16 of type UE4M3 AFactorTile,
-//   BFactorTile    the factors of a stage of A, and of all CTAS of B: atoms of 512
-//                   bytes, [rows / 128, factors / 4, 128 words]
+//   ATile, BTile    operand tiles of bytes, 128 deep, 128-byte swizzle, K contiguous;
+//                   A has 128 rows
+//   AElement, BElement
+//                   what the bytes hold; float4_e2m1 is packed, two in a byte
+//   BLOCK           elements of K with one scale factor: 32 of type UE8M0, or 16 of type UE4M3
+//   AFactorTile, BFactorTile
+//                   the factors of a stage of A, and of all CTAS of B: atoms of 512 bytes,
+//                   [rows / 128, factors / 4, 128 words]
 //   IS_SCALED       whether scale may differ from 1: it is alpha * *scale_a * *scale_b
-//   CTile, STAGES, CTAS, GROUP_M    as in gemm_tensor_memory.cu. A_IS_K_MAJOR and B_IS_K_MAJOR are
-//                   true
+//   CTile, STAGES, CTAS, GROUP_M
+//                   as in gemm_tensor_memory.cu
 //
+// A_IS_K_MAJOR and B_IS_K_MAJOR are true.
 // k counts bytes. Grid, threads and edges are as in gemm_tensor_memory.cu.
 #include "block_scaled_tensor_memory.cuh"
 

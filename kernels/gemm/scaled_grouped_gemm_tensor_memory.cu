@@ -2,11 +2,11 @@
 // A[the same rows, K] B[group, K, N], with the formats of scaled_gemm_tensor_memory.cu and the
 // groups of grouped_gemm_tensor_memory.cu. Compiled and emulated, not run on a chip.
 //
-//   ATile, BTile, AElement, BElement, BLOCK, AFactorTile, BFactorTile, STAGES, CTAS, GROUP_M    as
-//   in
-//                   scaled_gemm_tensor_memory.cu; BTile is (1, ...) one of the matrices
+//   BTile           (1, ...) one of the matrices
 //   CTile           RaggedTensorMap of C, with the tile of gemm_tensor_memory.cu
 //   IS_SCALED       whether scale may differ from 1: it is alpha * scale_a[group] * scale_b[group]
+//
+// The other parameters are as in scaled_gemm_tensor_memory.cu.
 //
 // The factors of A begin a new row of atoms at each group, so that a group has whole atoms of 128
 // rows, and so do the factors of B at each matrix. k counts bytes. Grid, threads, edges and
