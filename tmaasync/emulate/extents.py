@@ -25,6 +25,11 @@ class Extent(NamedTuple):
     is_read_only: bool = False
     name: str | None = None
 
+    @property
+    def span(self) -> range:
+        """The addresses of its bytes."""
+        return range(self.address + self.first, self.address + self.end)
+
     def element_at(self, address: int) -> str | None:
         """Return the element's index at this address, as in ``[3][12]``; None between elements.
 
@@ -45,9 +50,8 @@ class Extent(NamedTuple):
 
     def meets(self, other: Extent) -> bool:
         """Return whether a word of memory has bytes of both arrays."""
-        first, end = self.address + self.first, self.address + self.end
-        other_first, other_end = other.address + other.first, other.address + other.end
-        return first < other_end + _WORD_BYTES and other_first < end + _WORD_BYTES
+        own, others = self.span, other.span
+        return own.start < others.stop + _WORD_BYTES and others.start < own.stop + _WORD_BYTES
 
     def distance(self, address: int) -> int:
         """Return the distance of an address before (negative) or after the array; 0 if inside."""

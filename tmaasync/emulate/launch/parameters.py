@@ -164,20 +164,16 @@ def _numbers(
     )
 
 
-def _bytes_of(extent: Extent) -> range:
-    return range(extent.address + extent.first, extent.address + extent.end)
-
-
 def _fresh(known: Sequence[Extent]) -> bytes | None:
     """Return, per array, whether the previous launch wrote to it; None if it wrote to none."""
     before = launch_before()
     if before is None:
         return None
     flags = zip(before.extents, before.written, strict=True)
-    written = [_bytes_of(one) for one, flag in flags if flag]
+    written = [one.span for one, flag in flags if flag]
     fresh = bytes(
-        any(one.start < other.stop and other.start < one.stop for other in written)
-        for one in map(_bytes_of, known)
+        any(one.span.start < other.stop and other.start < one.span.stop for other in written)
+        for one in known
     )
     return fresh if any(fresh) else None
 

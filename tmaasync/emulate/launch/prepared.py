@@ -271,9 +271,9 @@ def _only_by_pointers(
     Of an array with arguments in it, these are the parts between them to which a word leads.
     """
     pointers, found = sorted(words), {}
-    taken = sorted((one.address + one.first, one.address + one.end) for one in extents)
+    taken = sorted((one.span.start, one.span.stop) for one in extents)
     for name, one in memory.items():
-        first, last = one.address + one.first, one.address + one.end
+        first, last = one.span.start, one.span.stop
         within = [side for side in taken if side[0] < last and first < side[1]]
         if not within:
             found[name] = one
