@@ -19,6 +19,8 @@ from tmaasync.ops._gemm.config import (
 )
 from tmaasync.ops._gemm.legal_tiles import (
     CLUSTERS,
+    RACED_GROUPS,
+    RACED_SPLITS,
     SPLITS,
     Fits,
     Problem,
@@ -291,9 +293,7 @@ def _grid_microseconds(problem: Problem, config: TileConfig, occupancy: Occupanc
 
 # --- candidates for tuning ---------------------------------------------------------------------
 
-_GROUPS = (4, 8, 16)
 _BEST = 10
-_BEST_SPLIT_K = 6
 
 
 def candidates(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
@@ -301,8 +301,8 @@ def candidates(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
     whole = skinny_tiles(problem) if problem.m_major else _whole_candidates(problem, occupancy)
     found = (
         *whole,
-        *ranked_split_k(problem, occupancy)[:_BEST_SPLIT_K],
-        *ranked_over_grid(problem, occupancy)[:_BEST_SPLIT_K],
+        *ranked_split_k(problem, occupancy)[:RACED_SPLITS],
+        *ranked_over_grid(problem, occupancy)[:RACED_SPLITS],
     )
     return list(dict.fromkeys(config for config in found if is_legal(config, problem)))
 
@@ -314,7 +314,7 @@ def _whole_candidates(problem: Problem, occupancy: Occupancy) -> Iterator[TileCo
             clustered.append(paired_along_n(tile))
         for config in clustered:
             rows = -(-problem.m // config.cluster_rows)
-            for smaller, group_m in zip((0, *_GROUPS), _GROUPS, strict=False):
+            for smaller, group_m in zip((0, *RACED_GROUPS), RACED_GROUPS, strict=False):
                 # All groups that hold all rows give the same rasterisation order.
                 if rows > smaller:
                     yield replace(config, group_m=group_m)

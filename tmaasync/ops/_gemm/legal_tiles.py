@@ -160,6 +160,11 @@ MAX_GRID_SPLITS = 132
 CLUSTERS = (1, 2)
 MAX_GROUP = 64
 
+RACED_GROUPS = (4, 8, 16)
+"""Clusters along M before the next column of tiles, that the tuner tries."""
+RACED_SPLITS = 6
+"""The best tile configs with split-K, that the tuner tries."""
+
 
 def is_legal(config: TileConfig, problem: Problem) -> bool:
     has_all_stages = config == replace(config, max_stages=TileConfig(1, 8).max_stages)

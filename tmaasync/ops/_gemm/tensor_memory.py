@@ -19,7 +19,7 @@ from tmaasync.ops._gemm.config import (
     PersistentWork,
     TileConfig,
 )
-from tmaasync.ops._gemm.legal_tiles import MAX_GROUP, Problem
+from tmaasync.ops._gemm.legal_tiles import MAX_GROUP, RACED_GROUPS, RACED_SPLITS, Problem
 from tmaasync.ops._operation import overridden
 
 _INTEGERS = ("int8", "uint8")
@@ -35,8 +35,6 @@ _TILE_OVERHEAD = 32
 """Columns of a tile whose multiplication takes as long as its start and end: predicted."""
 _MIN_K_BLOCKS = 4  # per split
 _PARTIAL_BYTES = 4  # per accumulator
-_GROUPS = (4, 8, 16)  # of clusters along M, that the tuner tries
-_BEST_SPLITS = 6
 _COLUMNS_PER_MICROSECOND = 925
 """Columns by a K block: 2 clocks each at a B200's 1.85 GHz, from its datasheet's peak."""
 _MEMORY_BYTES = 8e6  # in a microsecond: the datasheet's
@@ -162,15 +160,17 @@ def _most_splits(problem: Problem) -> int:
 def candidates(problem: Problem, occupancy: Occupancy) -> list[TensorMemoryConfig]:
     """Return the tile configs that the tuner races, in groups of several sizes or with split-K."""
     whole = [
-        replace(config, group_m=group_m) for config in _candidates(problem) for group_m in _GROUPS
+        replace(config, group_m=group_m)
+        for config in _candidates(problem)
+        for group_m in RACED_GROUPS
     ]
-    return whole + _ranked_splits(problem, occupancy)[:_BEST_SPLITS]
+    return whole + _ranked_splits(problem, occupancy)[:RACED_SPLITS]
 
 
 def is_legal(config: TensorMemoryConfig, problem: Problem) -> bool:
     """Return whether the kernel computes the GEMM with a tile config."""
-    tile = replace(config, group_m=_GROUPS[0], split_k=1, over_grid=False)
-    tiles = [replace(one, group_m=_GROUPS[0]) for one in _candidates(problem)]
+    tile = replace(config, split_k=1, over_grid=False)
+    tiles = [replace(one, group_m=config.group_m) for one in _candidates(problem)]
     splits = range(2, _most_splits(problem) + 1) if config.over_grid else (1,)
     return tile in tiles and config.split_k in splits and 1 <= config.group_m <= MAX_GROUP
 
