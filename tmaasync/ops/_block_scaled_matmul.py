@@ -165,19 +165,14 @@ class Kind(NamedTuple):
     whole: tuple[str, ...]
 
 
-class BlockScaledMatmul(Operation):
+class BlockScaledOperation(Operation):
+    """A block-scaled GEMM, or a grouped one, for given layouts."""
+
     def __init__(
-        self,
-        a: Layout,
-        b: Layout,
-        scale_a: Layout,
-        scale_b: Layout,
-        out: Layout,
-        *,
-        kind: Kind,
+        self, a: Layout, b: Layout, scale_a: Layout, scale_b: Layout, out: Layout, *, kind: Kind
     ) -> None:
         super().__init__(out.device)
-        self.backend.require_scale_factors(f"ops.scaled_matmul of {kind.format.name}")
+        self._require(kind)
         self._kind = kind
         self._a, self._b = Operand.of_rows(a), Operand.of_rows(b.transposed)
         self._out = Operand.of_output(out)
@@ -185,7 +180,24 @@ class BlockScaledMatmul(Operation):
         is_aligned = scale_a.is_aligned and scale_b.is_aligned
         self._needs_staging = is_staged or not (kind.swizzled and is_aligned)
         spans = [layout.span_bytes for layout in (a, b, scale_a, scale_b)]
-        self._spans = (*spans, *(_FLOAT_BYTES for _ in kind.whole), out.span_bytes)
+        self._spans = (*spans, *self._spans_of_scales(b), out.span_bytes)
+
+    def _require(self, kind: Kind) -> None:
+        """Raise a BackendError where the device cannot run the kernel."""
+        raise NotImplementedError
+
+    def _spans_of_scales(self, b: Layout) -> Sequence[int]:
+        """Return the bytes of the arrays between the operands and the output."""
+        raise NotImplementedError
+
+
+class BlockScaledMatmul(BlockScaledOperation):
+    def _require(self, kind: Kind) -> None:
+        self.backend.require_scale_factors(f"ops.scaled_matmul of {kind.format.name}")
+
+    def _spans_of_scales(self, b: Layout) -> Sequence[int]:
+        del b  # one scale, whatever its shape
+        return [_FLOAT_BYTES for _ in self._kind.whole]
 
     def run(
         self,

@@ -14,7 +14,7 @@ from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, empty, in_order, reached_operand, reached_output
-from tmaasync.ops._block_scaled_matmul import Call, Kind
+from tmaasync.ops._block_scaled_matmul import BlockScaledOperation, Call, Kind
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.block_scaled import (
     BlockScaledGroupedArguments,
@@ -37,13 +37,12 @@ from tmaasync.ops._gemm.tiles import prepared_persistent
 from tmaasync.ops._grouped_matmul import Offsets, describe_group, grouped_matmul, max_clusters
 from tmaasync.ops._layouts import (
     Layout,
-    Operand,
     check_output,
     check_type,
     is_apart,
     refuse_overlap,
 )
-from tmaasync.ops._operation import Operation, shipped_kernel
+from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ops._report import ReportingLaunch, report_of
 from tmaasync.tile import Pointer
 
@@ -198,25 +197,22 @@ def _without_k(blocks: Blocks, offsets: Any, output: Output, stream: object) -> 
 # --- the operation ----------------------------------------------------------------------------
 
 
-class ScaledGroupedMatmul(Operation):
+class ScaledGroupedMatmul(BlockScaledOperation):
     """A block-scaled grouped GEMM for given layouts and any values of the offsets."""
 
     def __init__(
         self, a: Layout, b: Layout, scale_a: Layout, scale_b: Layout, out: Layout, *, kind: Kind
     ) -> None:
-        super().__init__(out.device)
-        self.backend.require_tensor_memory(f"ops.scaled_grouped_matmul of {kind.format.name}")
-        self._kind = kind
-        self._a, self._b = Operand.of_rows(a), Operand.of_rows(b.transposed)
-        self._out = Operand.of_output(out)
-        is_staged = any(one.is_staged for one in (self._a, self._b, self._out))
-        is_aligned = scale_a.is_aligned and scale_b.is_aligned
-        self._needs_staging = is_staged or not (kind.swizzled and is_aligned)
-        spans = [layout.span_bytes for layout in (a, b, scale_a, scale_b)]
-        per_group = _FLOAT_BYTES * b.shape[0]
-        self._spans = (*spans, *(per_group for _ in kind.whole), per_group, out.span_bytes)
+        super().__init__(a, b, scale_a, scale_b, out, kind=kind)
         self._below_bytes = 0
         self._swizzle: Launch | None = None
+
+    def _require(self, kind: Kind) -> None:
+        self.backend.require_tensor_memory(f"ops.scaled_grouped_matmul of {kind.format.name}")
+
+    def _spans_of_scales(self, b: Layout) -> Sequence[int]:
+        """Return the bytes of the scales of groups, and of the offsets."""
+        return [_FLOAT_BYTES * b.shape[0]] * (len(self._kind.whole) + 1)
 
     def run(
         self,
