@@ -83,28 +83,34 @@ def chosen() -> Choices:
 
 
 @functools.cache
-def operands() -> tuple[Any, ...]:
+def drawn(queries: int, keys: int) -> tuple[Any, ...]:
     """Return q, k and v; scores differ so much that rows are rescaled."""
     rng = np.random.default_rng(0)
-    shapes = ((ENTRIES, rows, 1, 64) for rows in (QUERIES, KEYS, KEYS))
+    shapes = ((ENTRIES, rows, 1, 64) for rows in (queries, keys, keys))
     q, k, v = (rng.standard_normal(shape).astype(np.float16) for shape in shapes)
     return 8 * q, k, v
+
+
+def built_over(text: str, arrays: tuple[Any, ...], config: TensorMemoryConfig) -> tuple[Any, Any]:
+    """Return the kernel with the text for q, k, v and an output, and their tiles."""
+    q, k, v, out = map(_arrays.view, arrays)
+    tiles = attention_tiles(q, k, v, out, config)
+    kernel = Kernel(
+        text,
+        "attention_tensor_memory",
+        types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
+        constants={**config.constants, **Variant().constants, "STAGES": 4},
+        arch="sm_100a",
+    )
+    return kernel, tiles
 
 
 @functools.cache
 def prepared(text: str) -> tuple[Kernel, Any, Any]:
     """Four tiles of a CTA, four blocks of keys for two stages each."""
-    q, k, v = operands()
-    out = np.full_like(q, np.nan)
-    views = [_arrays.view(array) for array in (q, k, v, out)]
-    tiles = attention_tiles(views[0], views[1], views[2], views[3], CONFIG)
-    built = Kernel(
-        text,
-        "attention_tensor_memory",
-        types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
-        constants={**CONFIG.constants, **Variant().constants, "STAGES": 4},
-        arch="sm_100a",
-    )
+    operands = drawn(QUERIES, KEYS)
+    out = np.full_like(operands[0], np.nan)
+    built, tiles = built_over(text, (*operands, out), CONFIG)
     sizes, scores = Sizes(QUERIES, KEYS, 1, 1, ENTRIES, 64), Scores.of(64, False, None, None, None)
     numbers = problem(sizes, scores)
     arguments = (*tiles, *[0] * 7, numbers, bytes(BATCH_LIMITS.itemsize))
@@ -137,5 +143,5 @@ def test_without_a_defect_there_is_none() -> None:
     for order in [*ORDERS, *(("random", seed) for seed in range(2, 12))]:
         out[...] = np.nan
         assert outcome(launch, *order) is None
-        for one, q, k, v in zip(out, *operands(), strict=True):
+        for one, q, k, v in zip(out, *drawn(QUERIES, KEYS), strict=True):
             assert_close(one, None, attend(q, k, v, Mask()), v)

@@ -9,24 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
-from emulate.tcgen05.test_attention_defects import CONFIG, ORDERS
+from emulate.tcgen05.test_attention_defects import CONFIG, ENTRIES, ORDERS, built_over, drawn
 from emulate.test_attention_defects import check_reports, named, outcome
 from parity.attention_oracle import Mask, attend
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
 from planted_choices import Choices, choices
 
-from tmaasync import Kernel, _arrays, emulate
+from tmaasync import Kernel, emulate
 from tmaasync.ops._flash.abi import BATCH_LIMITS, partial_output
-from tmaasync.ops._flash.config import Sizes, Variant, problem
+from tmaasync.ops._flash.config import Sizes, problem
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.schedule import stream_k_schedule
 from tmaasync.ops._flash.tensor_memory import TensorMemoryConfig
-from tmaasync.ops._flash.tiles import attention_tiles
 
 pytestmark = pytest.mark.slow
 
 SPLIT: TensorMemoryConfig = replace(CONFIG, stream_k=True)
-QUERIES, KEYS, ENTRIES, SHARES, CTAS = 256, 500, 2, 4, 2
+QUERIES, KEYS, SHARES, CTAS = 256, 500, 4, 2
 DEFECTS = defects(
     "attention_tensor_memory.cu",
     (
@@ -67,26 +66,10 @@ def chosen() -> Choices:
 
 
 @functools.cache
-def operands() -> tuple[Any, ...]:
-    rng = np.random.default_rng(0)
-    shapes = ((ENTRIES, rows, 1, 64) for rows in (QUERIES, KEYS, KEYS))
-    q, k, v = (rng.standard_normal(shape).astype(np.float16) for shape in shapes)
-    return 8 * q, k, v
-
-
-@functools.cache
 def prepared(text: str) -> tuple[Kernel, Any, Any, Any]:
     """Two tiles of eight blocks of keys in four shares, two for each CTA."""
-    q, k, v = operands()
-    views = [_arrays.view(array) for array in (q, k, v, np.zeros_like(q))]
-    tiles = attention_tiles(views[0], views[1], views[2], views[3], SPLIT)
-    built = Kernel(
-        text,
-        "attention_tensor_memory",
-        types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
-        constants={**SPLIT.constants, **Variant().constants, "STAGES": 4},
-        arch="sm_100a",
-    )
+    operands = drawn(QUERIES, KEYS)
+    built, tiles = built_over(text, (*operands, np.zeros_like(operands[0])), SPLIT)
     sizes, scores = Sizes(QUERIES, KEYS, 1, 1, ENTRIES, 64), Scores.of(64, False, None, None, None)
     schedule = stream_k_schedule(sizes, SPLIT, SHARES)
     partials = np.zeros((schedule.partials, SPLIT.consumers), partial_output(64))
@@ -119,7 +102,7 @@ def test_partial_outputs_add_up_to_attention_in_every_order() -> None:
     for order in [*ORDERS, *(("random", seed) for seed in range(2, 6))]:
         partials.view(np.float32)[...] = np.nan
         assert outcome(launch, *order) is None
-        for (_, first, count, *_), q, k, v in zip(splits, *operands(), strict=True):
+        for (_, first, count, *_), q, k, v in zip(splits, *drawn(QUERIES, KEYS), strict=True):
             found = combined(partials[first : first + count])
             np.testing.assert_allclose(found, attend(q, k, v, Mask()).out[:, 0], atol=2e-3)
 
