@@ -56,7 +56,7 @@ QUICK := tests/arrays tests/tensormap tests/wgmma $(addprefix tests/,$(addsuffix
 	split swizzle tile tile_array) $(addprefix ops/test_,allocation call_cache conv2d paged_attention \
 	ragged scaled_matmul split_kv))) \
 	$(addprefix tests/parity/test_, \
-	attention.py::test_scale \
+	attention.py::test_a_result_of_its_own \
 	attention_backward.py::test_head_dims_and_types \
 	conv2d.py::test_relu_hands_nan_on \
 	copies.py::test_windows_of_every_rank \

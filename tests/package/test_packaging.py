@@ -208,3 +208,15 @@ def test_the_changelog_has_a_place_for_what_comes_next_and_no_version_from_the_f
 
     assert headings[0] == "Unreleased"
     assert headings[1:2] in ([], [tmaasync.__version__])
+
+
+def test_make_quick_names_tests_that_exist() -> None:
+    listed = re.search(
+        r"^QUICK := (.*?)\n\n", (_ROOT / "Makefile").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert listed is not None
+    named = re.findall(r"(\w+\.py)::(\w+)", listed[1])
+    assert len(named) > 5
+    for file, test in named:
+        text = (_ROOT / "tests" / "parity" / f"test_{file}").read_text()
+        assert f"def {test}(" in text, f"{file}::{test}"
