@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,20 @@ Array = npt.NDArray[Any]
 
 def text_of(name: str) -> str:
     return (FOLDER / f"{name}.ptx").read_text()
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas")
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.ptx")))
+def test_ptxas_takes_a_recorded_module(name: str, tmp_path: Path) -> None:
+    text = re.sub(r", function_name .*", "", text_of(name))  # names of a section left out
+    path = tmp_path / f"{name}.ptx"
+    path.write_text(re.sub(r"^\.version .*", ".version 8.8", text, flags=re.MULTILINE))
+    (arch,) = re.findall(r"^\.target (\w+)", text, re.MULTILINE)
+    command = ["ptxas", f"-arch={arch}", str(path), "-o", str(tmp_path / "k.cubin")]
+
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+    assert ran.returncode == 0, ran.stderr
 
 
 def line_of(source: str, code: str, after: str) -> str:
