@@ -32,11 +32,7 @@ def dispatched(world: World, tokens: list[Any], counts: Any, room: list[int]) ->
     return [given, out, ends]
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("ranks", "policy"),
-    [(1, "random"), (2, "random"), (2, "adversarial"), (3, "adversarial"), (4, "random")],
-)
+@pytest.mark.parametrize(("ranks", "policy"), [(1, "random"), (2, "random"), (3, "adversarial")])
 def test_rows_go_to_their_experts_and_back(ranks: int, policy: Policy) -> None:
     rng, calls = np.random.default_rng(ranks), []
     cases: list[tuple[Any, tuple[int, ...], int, int]] = [
@@ -70,10 +66,10 @@ def test_calls_of_different_sizes_use_the_same_memory_in_turn(seed: int) -> None
     policies: tuple[Policy, ...] = ("random", "adversarial", "round_robin")
     with world_of(ranks, seed, policies[seed % 3]) as world:
         calls = []
-        for _ in range(4):
+        for _ in range(3):  # the third uses the memory of the first
             owned = int(rng.integers(1, 8))
-            counts = drawn_counts(rng, ranks, owned * ranks, int(rng.integers(2, 60 // owned + 4)))
-            tokens = drawn_tokens(rng, counts, (int(rng.integers(1, 90)) * 8,), BF16)
+            counts = drawn_counts(rng, ranks, owned * ranks, int(rng.integers(2, 30 // owned + 4)))
+            tokens = drawn_tokens(rng, counts, (int(rng.integers(1, 40)) * 8,), BF16)
             wanted = packed(tokens, counts)
             calls.append((dispatched(world, tokens, counts, list(map(len, wanted))), wanted))
         world.synchronize()

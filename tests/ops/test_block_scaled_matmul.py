@@ -47,12 +47,12 @@ def multiplied(a: Side, b: Side, layout: str = "rows", **options: Any) -> Any:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", BLOCKS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     m, n = (int(rng.choice(SIZES)) for _ in range(2))
     k = 32 * int(rng.integers(1, 40))
-    types = [(E4M3, E5M2)[int(rng.integers(2))] for _ in range(2)]
+    types = (E4M3, E5M2)[seed % 2], (E4M3, E5M2)[seed // 2]
     a, b = (
         Side.drawn(kind, rows, k, rng, dtype) for rows, dtype in zip((m, n), types, strict=True)
     )
@@ -70,7 +70,7 @@ def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("block_n", [64, 128, 192, 256])
 def test_every_tile_config_on_tensor_memory(kind: str, ctas: int, block_n: int) -> None:
     config = BlockScaledConfig(1, block_n, ctas, rows=128, factors=FACTORS[kind])
-    check_config(kind, config, (300, 280, 1504))
+    check_config(kind, config, (150 * ctas, block_n + 24, 1504))
 
 
 @ON_120

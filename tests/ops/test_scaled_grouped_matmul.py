@@ -79,12 +79,12 @@ def poisoned(groups: Groups, n: int, dtype: str = "float32") -> Any:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", BLOCKS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_groups_types_and_layouts(kind: str, seed: int) -> None:
     rng = np.random.default_rng(100 + seed)
     sizes = rng.choice([0, 0, 1, 31, 127, 128, 129, 300], int(rng.integers(1, 6))).tolist()
     n, k = 8 * int(rng.integers(1, 40)), 32 * int(rng.integers(1, 30))
-    a, b = ((E4M3, E5M2)[int(rng.integers(2))] for _ in range(2))
+    a, b = (E4M3, E5M2)[seed % 2], (E4M3, E5M2)[seed // 2]
     groups = Groups.drawn(kind, sizes, n, k, seed, a=a, b=b)
     out = poisoned(groups, n)
 
@@ -100,8 +100,9 @@ def test_random_groups_types_and_layouts(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("block_n", [64, 128, 192, 256])
 def test_every_tile_config(kind: str, ctas: int, block_n: int) -> None:
     config = BlockScaledConfig(1, block_n, ctas, rows=128, factors=FACTORS[kind])
-    groups = Groups.drawn(kind, [140, 0, 260, 20], 280, 480, block_n + ctas)
-    out = poisoned(groups, 280)
+    n = block_n + 24
+    groups = Groups.drawn(kind, [140, 0, 130 * ctas, 20], n, 480, block_n + ctas)
+    out = poisoned(groups, n)
 
     with tile_configs(lambda _: config):
         groups.multiplied("swizzled", out=out)
