@@ -282,11 +282,6 @@ class Hold(ctypes.Structure):
 
 
 @_read
-class UnusedAtomic(ctypes.Structure):
-    """An atomic function whose result is unused, by the address of its call."""
-
-
-@_read
 class Interleaving(ctypes.Structure):
     """The order of one run of a verified launch."""
 

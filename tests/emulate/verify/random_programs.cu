@@ -1,6 +1,11 @@
 // Runs a program of up to three atomic operations per block, and traps at one outcome of a block.
 
-enum Kind { kNone, kAdd, kExchange, kCompare, kMax, kMin, kInc, kRead, kWrite };
+enum Kind { kNone, kAdd, kExchange, kCompare, kMax, kMin, kInc, kRead, kWrite, kRedAdd, kRedMax };
+
+#define RED(FORM, WORD, VALUE)                                                           \
+    asm volatile("red.relaxed.gpu.global." FORM ".u32 [%0], %1;" ::"l"(WORD), "r"(VALUE) \
+                 : "memor"                                                               \
+                   "y")
 
 // Each step has code of its own: a read that its thread repeats at one place is a poll.
 #define STEP(i)                                                     \
@@ -33,6 +38,12 @@ enum Kind { kNone, kAdd, kExchange, kCompare, kMax, kMin, kInc, kRead, kWrite };
                     break;                                          \
                 case kWrite:                                        \
                     *(volatile unsigned*)word = a;                  \
+                    break;                                          \
+                case kRedAdd:                                       \
+                    RED("add", word, a);                            \
+                    break;                                          \
+                case kRedMax:                                       \
+                    RED("max", word, a);                            \
                     break;                                          \
             }                                                       \
         }                                                           \

@@ -25,8 +25,10 @@ EFFECTS: tuple[Callable[[int, int, int], int], ...] = (
     lambda old, a, b: 0 if old >= a else old + 1,
     lambda old, a, b: old,
     lambda old, a, b: a,
+    lambda old, a, b: (old + a) % 2**32,
+    lambda old, a, b: max(old, a),
 )
-"""By the kernel's kind: none, add, exchange, compare, max, min, inc, read, write."""
+"""By the kernel's kind: none, add, exchange, compare, max, min, inc, read, write, red add, max."""
 NONE, WRITE = 0, 8
 
 
@@ -45,7 +47,9 @@ Results = tuple[int, ...]
 def drawn(rng: random.Random) -> Program:
     def op() -> Op:
         a, b = rng.randrange(3), rng.randrange(3)
-        return Op(rng.randrange(1, WRITE + 1), rng.randrange(2), a, b, rng.choice([-1, -1, 0, 1]))
+        return Op(
+            rng.randrange(1, len(EFFECTS)), rng.randrange(2), a, b, rng.choice([-1, -1, 0, 1])
+        )
 
     blocks = rng.choice([2, 2, 3])
     most = STEPS if blocks == 2 else 2
@@ -81,7 +85,7 @@ def _after(
     step, own = done[block], list(results[block])
     now = list(words)
     if op.kind != NONE and (step == 0 or op.guard < 0 or own[0] == op.guard):
-        if op.kind != WRITE:
+        if op.kind < WRITE:
             own[step] = now[op.word]
         now[op.word] = EFFECTS[op.kind](now[op.word], op.a, op.b)
     after = list(done)

@@ -406,3 +406,43 @@ def test_a_trap_between_two_accesses_is_found(body: str) -> None:
     words = np.zeros(1, np.int64).view(np.int32)
     verdict = emulate.verify(tma.Kernel(source, "meet"), 2, 1, (words,))
     assert isinstance(verdict.error, tma.EmulatedFault)
+
+
+def reduction(operation: str, value: int) -> str:
+    form = f"red.relaxed.gpu.global.{operation}.u32 [%0], %1;"
+    return f'asm volatile("{form}" :: "l"(x), "r"({value}) : "memory");'
+
+
+def meeting_of_three(bodies: tuple[str, str, str]) -> emulate.Verdict:
+    cases = " ".join(f"if (blockIdx.x == {i}) {{ {body} }}" for i, body in enumerate(bodies))
+    source = f"""extern "C" __global__ void meet(int* x, int* data) {{
+        volatile int* vx = x;
+        {cases}
+    }}"""
+    return emulate.verify(tma.Kernel(source, "meet"), 3, 1, (ZEROS.copy(), ZEROS.copy()))
+
+
+@pytest.mark.parametrize("operation", ["max", "add"])
+def test_reductions_commute_only_with_their_like(operation: str) -> None:
+    """max(0, 5) + 1 is 6; 0 + 1 + 5 is, too."""
+    look = "if (vx[0] == 6) __trap();"
+    found = meeting_of_three((reduction("add", 1), reduction(operation, 5), look))
+    assert isinstance(found.error, tma.EmulatedFault)
+    assert meeting_of_three((reduction("add", 1), reduction("add", 5), "")).status == "clean"
+
+
+def test_each_of_two_reductions_may_come_before_an_earlier_write() -> None:
+    between = f"int r = vx[0]; if (r == 6) __trap(); if (r == 5) {reduction('add', 1)}"
+    found = meeting_of_three(("vx[0] = 5;", between, reduction("add", 1)))
+    assert isinstance(found.error, tma.EmulatedFault)
+
+
+@pytest.mark.parametrize("by", ["atomicAdd(x, 1);", reduction("add", 1)])
+@pytest.mark.parametrize("is_looked_at", [False, True])
+def test_a_reduction_shows_nothing_of_the_other_threads(by: str, is_looked_at: bool) -> None:
+    """The second block reads what the first has written, if the count says so or regardless."""
+    first = f"data[0] = 1; __threadfence(); {by}"
+    look = "if (vx[0] < 2) return;" if is_looked_at else ""
+    found = meeting_of_three((first, f"{by}\n {look} __threadfence(); data[1] = data[0];", ""))
+    assert (found.error is None) == is_looked_at
+    assert is_looked_at or isinstance(found.error, tma.EmulatedRace)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import time
-import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -89,7 +88,7 @@ class _Search:
         self, launch: RepeatedLaunch, words: OrderWords, max_runs: int, max_seconds: float
     ) -> None:
         self._launch, self._words = launch, words
-        self._reductions: dict[int, int] = {}  # a number for the operation, by address
+        self._reductions: set[int] = set()  # addresses of atomic calls with unused results
         self._max_runs, self._until = max_runs, time.perf_counter() + max_seconds
         self._waiting: deque[_Order] = deque()
         self._tried: set[tuple[object, object]] = set()
@@ -125,9 +124,8 @@ class _Search:
         known = len(self._reductions)
         for pair in found.pairs:
             for event in (pair.first, pair.second):
-                function = self._words.reduction(event)
-                if pair.kind == abi.Unordered.ACCESS and function is not None:
-                    self._reductions[event.address] = zlib.crc32(function.encode())
+                if pair.kind == abi.Unordered.ACCESS and self._words.is_reduction(event):
+                    self._reductions.add(event.address)
         return len(self._reductions) > known
 
     def not_checked(self) -> tuple[str, ...]:
@@ -179,14 +177,12 @@ def _can_wait(pair: Pair) -> bool:
     return pair.second.kind != abi.SyncKind.PHASE and pair.kind != abi.Unordered.REFUSAL
 
 
-def _run_in(launch: RepeatedLaunch, order: _Order, reductions: Mapping[int, int]) -> _Run:
+def _run_in(launch: RepeatedLaunch, order: _Order, reductions: Collection[int]) -> _Run:
     holds = (abi.Hold * len(order.holds))(
         *(abi.Hold(abi.SyncEvent(*one), abi.SyncEvent(*until)) for one, until in order.holds)
     )
     refused = (abi.SyncEvent * len(order.refused))(*(abi.SyncEvent(*one) for one in order.refused))
-    known = (abi.UnusedAtomic * len(reductions))(
-        *(abi.UnusedAtomic(*one) for one in reductions.items())
-    )
+    known = (ctypes.c_uint64 * len(reductions))(*reductions)
     interleaving = abi.Interleaving(
         holds=len(holds),
         hold=holds,

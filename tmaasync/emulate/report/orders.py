@@ -82,12 +82,12 @@ class OrderWords:
         place = "" if pair.kind == Unordered.ACCESS else f"at {self._barrier(pair)}, "
         return f"{place}{self._event(pair.second)} goes before {self._event(pair.first)}"
 
-    def reduction(self, event: Event) -> str | None:
-        """Return the atomic function that an event calls without use of its result."""
+    def is_reduction(self, event: Event) -> bool:
+        """Return whether an event calls an atomic function without use of its result."""
         launch = self._launch_of(event)
         source = launch.words.program.source
         file, _, line = (launch.line(event.address) or "").rpartition(":")
-        return _unused(source.text).get(int(line)) if file == source.name else None
+        return file == source.name and int(line) in _unused(source.text)
 
     def _launch_of(self, event: Event) -> _Numbered:
         after = bisect.bisect(self._launches, event.owner, key=lambda one: one.first_thread)

@@ -149,12 +149,6 @@ struct Hold {
     SyncEvent until;
 };
 
-// An atomic function whose result the source leaves unused, and a number for its operation.
-struct UnusedAtomic {
-    uint64_t address;  // of the call, in the kernel's code
-    uint64_t operation;
-};
-
 // The order of one run. Python takes the pairs over, and gives them back to free().
 struct Interleaving {
     uint64_t holds;
@@ -162,7 +156,7 @@ struct Interleaving {
     uint64_t refusals;  // requests for a cluster that fail
     const SyncEvent* refusal;
     uint64_t reductions;
-    const UnusedAtomic* reduction;
+    const uint64_t* reduction;  // addresses of calls whose results the source leaves unused
     UnorderedPair* pair;
     uint64_t pairs;
     uint64_t operations;

@@ -7,22 +7,35 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 #include <tmaasync_emulate/calls.hpp>
 #include <tmaasync_emulate/memory.hpp>
 #include <type_traits>
 
 namespace tmaasync_emulate {
 
+enum class AtomicOp : uint8_t { kAdd, kMin, kMax, kAnd, kOr, kXor, kInc, kDec, kExch };
+
+// A number for an operation of a type that commutes with itself, else 0.
+template <AtomicOp kOp, typename T>
+consteval uint64_t commuting() {
+    if (kOp > AtomicOp::kXor) return 0;
+    uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+    for (const char one : std::string_view(__PRETTY_FUNCTION__)) {
+        hash = (hash ^ static_cast<uint8_t>(one)) * 0x100000001b3;
+    }
+    return hash;
+}
+
 // Returns the old value.
 template <typename T, typename Change>
-TMAASYNC_EMULATE_INLINE T change_atomically(
-    T* address, Change change, OldValue use = OldValue::kUsed, Scope scope = Scope::kGpu
-) {
+TMAASYNC_EMULATE_INLINE T change_atomically(T* address, Change change, AtomicForm form = {}) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4, 8 or 16 bytes");
     T old{}, changed{};
     replace_atomically(address, &old, &old, sizeof(T));  // reads the old value
     changed = change(old);
-    begin_atomic(address, sizeof(T), std::memcmp(&old, &changed, sizeof(T)) != 0, use, scope);
+    form.changes = std::memcmp(&old, &changed, sizeof(T)) != 0;
+    begin_atomic(address, sizeof(T), form);
     do {
         changed = change(old);
     } while (!replace_atomically(address, &old, &changed, sizeof(T)));
@@ -54,31 +67,32 @@ bool has_bits_of(const T& a, const T& b) {
 
 }  // namespace tmaasync_emulate
 
-#define TMAASYNC_EMULATE_ATOMIC(NAME, SCOPE, CHANGED)                                        \
-    template <typename T>                                                                    \
-    TMAASYNC_EMULATE_INLINE T NAME(T* address, tmaasync_emulate::Same<T> value) {            \
-        return tmaasync_emulate::change_atomically(                                          \
-            address, [=](T old) -> T { return CHANGED; }, tmaasync_emulate::OldValue::kUsed, \
-            tmaasync_emulate::Scope::SCOPE                                                   \
-        );                                                                                   \
+#define TMAASYNC_EMULATE_ATOMIC(NAME, SCOPE, OP, CHANGED)                                   \
+    template <typename T>                                                                   \
+    TMAASYNC_EMULATE_INLINE T NAME(T* address, tmaasync_emulate::Same<T> value) {           \
+        return tmaasync_emulate::change_atomically(                                         \
+            address, [=](T old) -> T { return CHANGED; },                                   \
+            {.scope = tmaasync_emulate::Scope::SCOPE,                                       \
+             .operation = tmaasync_emulate::commuting<tmaasync_emulate::AtomicOp::OP, T>()} \
+        );                                                                                  \
     }
-#define TMAASYNC_EMULATE_ATOMIC_COUNTER(NAME, SCOPE, CHANGED)                                  \
-    TMAASYNC_EMULATE_INLINE unsigned NAME(unsigned* address, unsigned last) {                  \
-        return tmaasync_emulate::change_atomically(                                            \
-            address, [=](unsigned old) { return CHANGED; }, tmaasync_emulate::OldValue::kUsed, \
-            tmaasync_emulate::Scope::SCOPE                                                     \
-        );                                                                                     \
+#define TMAASYNC_EMULATE_ATOMIC_COUNTER(NAME, SCOPE, CHANGED)                 \
+    TMAASYNC_EMULATE_INLINE unsigned NAME(unsigned* address, unsigned last) { \
+        return tmaasync_emulate::change_atomically(                           \
+            address, [=](unsigned old) { return CHANGED; },                   \
+            {.scope = tmaasync_emulate::Scope::SCOPE}                         \
+        );                                                                    \
     }
 #define TMAASYNC_EMULATE_ATOMICS(SUFFIX, SCOPE)                                                    \
     TMAASYNC_EMULATE_ATOMIC(                                                                       \
-        atomicAdd##SUFFIX, SCOPE, tmaasync_emulate::sum_in_place(address, old, value)              \
+        atomicAdd##SUFFIX, SCOPE, kAdd, tmaasync_emulate::sum_in_place(address, old, value)        \
     )                                                                                              \
-    TMAASYNC_EMULATE_ATOMIC(atomicSub##SUFFIX, SCOPE, T(old - value))                              \
-    TMAASYNC_EMULATE_ATOMIC(atomicMin##SUFFIX, SCOPE, value < old ? value : old)                   \
-    TMAASYNC_EMULATE_ATOMIC(atomicMax##SUFFIX, SCOPE, old < value ? value : old)                   \
-    TMAASYNC_EMULATE_ATOMIC(atomicAnd##SUFFIX, SCOPE, T(old& value))                               \
-    TMAASYNC_EMULATE_ATOMIC(atomicOr##SUFFIX, SCOPE, T(old | value))                               \
-    TMAASYNC_EMULATE_ATOMIC(atomicXor##SUFFIX, SCOPE, T(old ^ value))                              \
+    TMAASYNC_EMULATE_ATOMIC(atomicSub##SUFFIX, SCOPE, kAdd, T(old - value))                        \
+    TMAASYNC_EMULATE_ATOMIC(atomicMin##SUFFIX, SCOPE, kMin, value < old ? value : old)             \
+    TMAASYNC_EMULATE_ATOMIC(atomicMax##SUFFIX, SCOPE, kMax, old < value ? value : old)             \
+    TMAASYNC_EMULATE_ATOMIC(atomicAnd##SUFFIX, SCOPE, kAnd, T(old& value))                         \
+    TMAASYNC_EMULATE_ATOMIC(atomicOr##SUFFIX, SCOPE, kOr, T(old | value))                          \
+    TMAASYNC_EMULATE_ATOMIC(atomicXor##SUFFIX, SCOPE, kXor, T(old ^ value))                        \
     TMAASYNC_EMULATE_ATOMIC_COUNTER(atomicInc##SUFFIX, SCOPE, old >= last ? 0 : old + 1)           \
     TMAASYNC_EMULATE_ATOMIC_COUNTER(                                                               \
         atomicDec##SUFFIX, SCOPE, old == 0 || old > last ? last : old - 1                          \
@@ -86,8 +100,8 @@ bool has_bits_of(const T& a, const T& b) {
     template <typename T>                                                                          \
     TMAASYNC_EMULATE_INLINE T atomicExch##SUFFIX(T* address, tmaasync_emulate::Same<T> value) {    \
         return tmaasync_emulate::change_atomically(                                                \
-            address, [=](T) { return value; }, tmaasync_emulate::OldValue::kUnused,                \
-            tmaasync_emulate::Scope::SCOPE                                                         \
+            address, [=](T) { return value; },                                                     \
+            {tmaasync_emulate::OldValue::kUnused, tmaasync_emulate::Scope::SCOPE}                  \
         );                                                                                         \
     }                                                                                              \
     template <typename T>                                                                          \
@@ -97,7 +111,7 @@ bool has_bits_of(const T& a, const T& b) {
         return tmaasync_emulate::change_atomically(                                                \
             address,                                                                               \
             [=](T old) { return tmaasync_emulate::has_bits_of(old, expected) ? value : old; },     \
-            tmaasync_emulate::OldValue::kCompared, tmaasync_emulate::Scope::SCOPE                  \
+            {tmaasync_emulate::OldValue::kCompared, tmaasync_emulate::Scope::SCOPE}                \
         );                                                                                         \
     }                                                                                              \
     /* A float at a time, as on the chip. */                                                       \

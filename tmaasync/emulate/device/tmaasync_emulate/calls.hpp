@@ -223,10 +223,17 @@ TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 // The use that an atomic operation makes of the old contents: none in an exchange.
 enum class OldValue : uint8_t { kUnused, kUsed, kCompared, kNotReturned };
 
-// Begins an atomic operation for the threads of a scope. `changes`: it changes the present
-// contents. Other clusters may run on other cores of the host.
+struct AtomicForm {
+    OldValue old = OldValue::kUsed;
+    Scope scope = Scope::kGpu;
+    uint64_t operation = 0;  // a number for it and its type if it commutes with itself, else 0
+    bool changes = false;    // the present contents
+};
+
+// Begins an atomic operation for the threads of a scope. Other clusters may run on other cores of
+// the host.
 TMAASYNC_EMULATE_CALL void begin_atomic(
-    const void* address, uint32_t bytes, bool changes, OldValue old, Scope scope
+    const void* address, uint32_t bytes, const AtomicForm& form
 );
 // Stores `changed` if `address` holds `old`; else puts the contents into `old`.
 TMAASYNC_EMULATE_CALL bool replace_atomically(

@@ -289,10 +289,14 @@ void reach_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writ
     }
 }
 
-void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope) {
-    reach_atomically(fiber, address, bytes, writes, scope);
+void touch_atomically(
+    Fiber& fiber, uintptr_t address, uint32_t bytes, AtomicAccess access, Scope scope
+) {
+    reach_atomically(fiber, address, bytes, access != AtomicAccess::kRead, scope);
     Detector* const detector = fiber.cluster->detector.get();
-    if (detector) detector->atomic(fiber.number, address, writes, scope);
+    if (!detector) return;
+    if (access != AtomicAccess::kReduce) detector->acquire_at(fiber.number, address, scope);
+    if (access != AtomicAccess::kRead) detector->release_at(fiber.number, address, scope);
 }
 
 // PTX ISA: ld.volatile and st.volatile order memory like relaxed accesses of system scope. A
@@ -307,7 +311,8 @@ static void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     if (SyncOrder* order = fiber.cluster->launch.order) {
         order->access(fiber, address, bytes, writes ? SyncAccess::kWrite : SyncAccess::kRead);
     }
-    touch_atomically(fiber, address, bytes, writes, scope);
+    const AtomicAccess access = writes ? AtomicAccess::kChange : AtomicAccess::kRead;
+    touch_atomically(fiber, address, bytes, access, scope);
 }
 
 void touch_as(Fiber& fiber, const void* pointer, uint64_t bytes, AccessKind kind, bool is_aligned) {

@@ -65,8 +65,13 @@ void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes);
 // Called before an atomic operation: checks the bytes that it accesses.
 void reach_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope);
 
+// A reduction acquires nothing: its thread does not know which operations came before.
+enum class AtomicAccess : uint8_t { kRead, kChange, kReduce };
+
 // Checks an atomic operation, and publishes and acquires writes through it.
-void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope);
+void touch_atomically(
+    Fiber& fiber, uintptr_t address, uint32_t bytes, AtomicAccess access, Scope scope
+);
 
 void touch_as(Fiber& fiber, const void* pointer, uint64_t bytes, AccessKind kind, bool is_aligned);
 

@@ -108,24 +108,22 @@ void narrow_scope(const volatile void* address, Scope scope) {
     TMAASYNC_EMULATE_CALLER().narrow_access = {reinterpret_cast<uintptr_t>(address), scope};
 }
 
-void begin_atomic(const void* address, uint32_t bytes, bool changes, OldValue old, Scope scope) {
+void begin_atomic(const void* pointer, uint32_t bytes, const AtomicForm& form) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    if (old != OldValue::kUnused) {
-        check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);
-    }
-    let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(address), changes);
+    const auto address = reinterpret_cast<uintptr_t>(pointer);
+    if (form.old != OldValue::kUnused) check_old_value(fiber, address, bytes);
+    let_other_clusters_run(fiber, address, form.changes);
+    AtomicAccess access = AtomicAccess::kChange;
     if (SyncOrder* order = fiber.cluster->launch.order) {
-        const bool reduces = old == OldValue::kNotReturned;
-        order->access(
-            fiber, reinterpret_cast<uintptr_t>(address), bytes,
-            reduces ? SyncAccess::kReduce : SyncAccess::kReadAndWrite
-        );
+        const uint64_t reduction = order->reduction_of(fiber, form);
+        order->access(fiber, address, bytes, SyncAccess::kReadAndWrite, reduction);
+        if (reduction) access = AtomicAccess::kReduce;
     }
     Detector* const detector = fiber.cluster->detector.get();
-    if (detector && old == OldValue::kCompared) {
-        detector->exchange(fiber.number, reinterpret_cast<uintptr_t>(address), bytes);
+    if (detector && form.old == OldValue::kCompared) {
+        detector->exchange(fiber.number, address, bytes);
     }
-    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true, scope);
+    touch_atomically(fiber, address, bytes, access, form.scope);
 }
 
 namespace {

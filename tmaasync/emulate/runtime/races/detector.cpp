@@ -168,16 +168,21 @@ void Detector::fence(uint32_t thread, bool reaches_clusters, bool reaches_device
     ++epochs_[thread];
 }
 
-void Detector::atomic(uint32_t thread, uintptr_t address, bool writes, Scope scope) {
-    const bool reaches_clusters = scope != Scope::kCta;
-    AtomicPlace& place = grid_.place_of(address, device_);
-    if (scope == Scope::kSystem && grid_.has_peers()) signal_devices(thread, address, writes);
+void Detector::acquire_at(uint32_t thread, uintptr_t address, Scope scope) {
+    if (scope == Scope::kSystem && grid_.has_peers()) {
+        const AtomicPlace& place = grid_.place_for_all(address);
+        acquire_from_devices(thread, place.seen, place.published);
+    }
     note_atomic(thread, address);
-    read_place(thread, place, reaches_clusters);
-    if (!writes) return;
+    read_place(thread, grid_.place_of(address, device_), scope != Scope::kCta);
+}
+
+void Detector::release_at(uint32_t thread, uintptr_t address, Scope scope) {
+    AtomicPlace& place = grid_.place_of(address, device_);
+    if (scope == Scope::kSystem && grid_.has_peers()) release_to_devices(thread, address);
     View& mine = views_[thread];
     if (!fenced_[thread].seen.is_empty()) place.within[cluster_].join(fenced_[thread]);
-    if (!reaches_clusters) return;
+    if (scope == Scope::kCta) return;
     // Each thread may have fenced its own writes before the block's barrier.
     place.seen.join(mine.others);
     place.seen.join(cluster_, mine.fenced);
@@ -207,10 +212,9 @@ void Detector::acquire_epoch(uint32_t thread, uintptr_t address, uint32_t value,
         if (const AtomicPlace* const place = posts->within(device_, *post)) {
             read_place(thread, *place, true);
         }
-        acquired_from_all_[thread].others.join(post->seen);
-        acquired_from_all_[thread].offered.join(post->published);
+        acquire_from_devices(thread, post->seen, post->published);
     } else {
-        atomic(thread, address, false, Scope::kSystem);
+        acquire_at(thread, address, Scope::kSystem);
     }
     fence(thread, true, true);
 }
@@ -309,12 +313,9 @@ void Detector::read_place(uint32_t thread, const AtomicPlace& place, bool reache
     }
 }
 
-void Detector::signal_devices(uint32_t thread, uintptr_t address, bool writes) {
+void Detector::release_to_devices(uint32_t thread, uintptr_t address) {
     AtomicPlace& place = grid_.place_for_all(address);
-    View &mine = views_[thread], &acquired = acquired_from_all_[thread];
-    acquired.others.join(place.seen);
-    acquired.offered.join(place.published);
-    if (!writes) return;
+    const View& mine = views_[thread];
     place.seen.join(mine.others_fenced_for_all);
     place.seen.join(cluster_, mine.fenced_for_all);
     place.published.join(mine.offered);

@@ -122,10 +122,11 @@ public:
     // A fence at device scope also orders accesses that other clusters see.
     void fence(uint32_t thread, bool reaches_clusters, bool reaches_devices);
 
-    // Acquires the writes that others released at the address, and releases this thread's if it
-    // writes. Writes of other clusters are known without a fence after the atomic operation, as in
-    // CUDA's sample threadFenceReduction, unless this SM's L1 may hold older bytes (`is_stale`).
-    void atomic(uint32_t thread, uintptr_t address, bool writes, Scope scope);
+    // Acquires the writes that others released at the address. Writes of other clusters are known
+    // without a fence after the atomic operation, as in CUDA's sample threadFenceReduction, unless
+    // this SM's L1 may hold older bytes (`is_stale`).
+    void acquire_at(uint32_t thread, uintptr_t address, Scope scope);
+    void release_at(uint32_t thread, uintptr_t address, Scope scope);
 
     // Called before a thread compares and swaps the bytes at the address.
     void exchange(uint32_t thread, uintptr_t address, uint32_t bytes);
@@ -182,9 +183,16 @@ private:
     // Acquires the writes that others released at the address on this device.
     void read_place(uint32_t thread, const AtomicPlace& place, bool reaches_clusters);
 
-    // Publishes and acquires writes between devices through an atomic operation at system scope.
-    // Release and acquire are fences at that scope, and both are needed.
-    void signal_devices(uint32_t thread, uintptr_t address, bool writes);
+    void acquire_from_devices(
+        uint32_t thread, const ClusterClocks& seen, const ClusterClocks& published
+    ) {
+        acquired_from_all_[thread].others.join(seen);
+        acquired_from_all_[thread].offered.join(published);
+    }
+
+    // Publishes writes to other devices through an atomic operation at system scope. Release and
+    // acquire are fences at that scope, and both are needed.
+    void release_to_devices(uint32_t thread, uintptr_t address);
 
     bool is_of_peer(const Access& access) const {
         return access.cluster != cluster_ && grid_.has_peers() &&

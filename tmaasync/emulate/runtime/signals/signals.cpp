@@ -14,7 +14,7 @@ uint32_t acquire_word(Fiber& fiber, const uint32_t* word) {
     if (SyncOrder* order = fiber.cluster->launch.order) {
         order->access(fiber, address, sizeof(*word), SyncAccess::kRead);
     }
-    touch_atomically(fiber, address, sizeof(*word), false, Scope::kSystem);
+    touch_atomically(fiber, address, sizeof(*word), AtomicAccess::kRead, Scope::kSystem);
     const uint32_t value = __atomic_load_n(word, __ATOMIC_SEQ_CST);
     if (Detector* detector = fiber.cluster->detector.get())
         detector->fence(fiber.number, true, true);

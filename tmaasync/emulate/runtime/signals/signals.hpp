@@ -50,7 +50,7 @@ void release_word(Fiber& fiber, uint32_t* word, Change change, PostedSignal post
     if (detector) {
         check_posted_alike(fiber, posted, detector->note_before_post(address, old));
     }
-    touch_atomically(fiber, address, sizeof(*word), true, Scope::kSystem);
+    touch_atomically(fiber, address, sizeof(*word), AtomicAccess::kChange, Scope::kSystem);
     while (!__atomic_compare_exchange_n(
         word, &old, change(old), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST
     )) {}

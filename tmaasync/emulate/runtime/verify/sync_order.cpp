@@ -315,20 +315,17 @@ void SyncOrder::wait_for_mmas(const Fiber& fiber, std::size_t group) {
 
 // --- accesses at which threads synchronise ------------------------------------------------------
 
-// The number of a reduction's operation: its order among others of this operation is no matter.
-uint64_t SyncOrder::reduction_of(const Fiber& fiber, SyncAccess access) const {
-    if (access == SyncAccess::kReduce) return 0;
-    if (access != SyncAccess::kReadAndWrite) return kNoReduction;
-    const uint64_t call = call_of(fiber);
-    const UnusedAtomic* const end = given_.reduction + given_.reductions;
-    const UnusedAtomic* const found = std::find_if(
-        given_.reduction, end, [&](const UnusedAtomic& one) { return one.address == call; }
-    );
-    return found == end ? kNoReduction : found->operation;
+uint64_t SyncOrder::reduction_of(const Fiber& fiber, const AtomicForm& form) const {
+    if (form.old == OldValue::kNotReturned) return form.operation;
+    const uint64_t* const end = given_.reduction + given_.reductions;
+    const bool is_unused = std::find(given_.reduction, end, call_of(fiber)) != end;
+    return is_unused ? form.operation : kNoReduction;
 }
 
 // A poll that its thread repeats at once is one operation: the last one.
-void SyncOrder::access(Fiber& fiber, uintptr_t address, uint64_t bytes, SyncAccess access) {
+void SyncOrder::access(
+    Fiber& fiber, uintptr_t address, uint64_t bytes, SyncAccess access, uint64_t reduction
+) {
     const uint64_t thread = thread_of(fiber);
     LastAccess& last = last_accesses_[thread];
     const bool repeats = last.is_poll && last.address == address && last.site == fiber.site &&
@@ -342,7 +339,7 @@ void SyncOrder::access(Fiber& fiber, uintptr_t address, uint64_t bytes, SyncAcce
     const Synced now = count(fiber);
     last = {address, fiber.site, now.event.number, 0, access == SyncAccess::kRead};
     const uint64_t before = given_.signature;
-    const Touch touch{access, reduction_of(fiber, access)};
+    const Touch touch{access, reduction};
     for (uintptr_t word = address / kWordBytes * kWordBytes; word < address + bytes;
          word += kWordBytes) {
         reach(fiber, word, now, touch);
@@ -364,6 +361,25 @@ void SyncOrder::compare(
     }
 }
 
+SyncOrder::Events SyncOrder::Version::all() const {
+    Events events = writes;
+    events.insert(events.end(), reads.begin(), reads.end());
+    return events;
+}
+
+// Reads do not depend on each other, nor reductions with one operation.
+void SyncOrder::compare_with(
+    const Place& place,
+    const Version& version,
+    const Version& before,
+    const Synced& now,
+    const Touch& touch
+) {
+    const bool commutes = touch.reduces() && version.operation == touch.operation;
+    if (!commutes) compare(place, version.writes, before.all(), now);
+    if (touch.writes()) compare(place, version.reads, version.writes, now);
+}
+
 void SyncOrder::reach(const Fiber& fiber, uintptr_t word, const Synced& now, const Touch& touch) {
     const Cluster& cluster = *fiber.cluster;
     const bool is_shared = word - cluster.windows() < cluster.windows_bytes();
@@ -372,33 +388,33 @@ void SyncOrder::reach(const Fiber& fiber, uintptr_t word, const Synced& now, con
     Place& place = places_[{window, word}];
     place.window = window;
     place.word = word;
-    const bool reduces_again = touch.reduces() && place.operation == touch.operation;
-    if (!reduces_again) compare(place, place.writes, place.before_writes, now);
-    if (touch.writes()) compare(place, place.reads, place.writes, now);
     if (touch.writes() && touch.access != SyncAccess::kPost) {
-        compare(place, place.waits, place.writes, now);
+        for (const SyncEvent& wait : place.waits) place.now.reads.push_back(wait);
         place.waits.clear();
         place.posts.clear();
     }
-    if (touch.reads()) known_[thread_of(fiber)].join(place.written);
-    sign(is_shared ? 0 : word, place.version + touch.writes(), now.event.owner, now.event.number);
-    if (!touch.writes()) {
-        std::erase_if(place.reads, [&](const auto& one) { return is_same(one, now.event); });
-        place.reads.push_back(now.event);
-        return;
+    const bool joins =
+        touch.reduces() && place.now.operation == touch.operation && place.now.reads.empty();
+    if (joins) {
+        compare_with(place, place.before, place.earlier, now, touch);
+    } else {
+        compare_with(place, place.now, place.before, now, touch);
     }
-    if (!reduces_again) {
-        ++place.version;
-        place.before_writes = std::exchange(place.writes, {});
-        place.before_writes.insert(
-            place.before_writes.end(), place.reads.begin(), place.reads.end()
-        );
+    if (touch.reads()) known_[thread_of(fiber)].join(place.written);
+    if (touch.writes() && !joins) {
+        const uint64_t number = place.now.number + 1;
+        place.earlier = std::exchange(place.before, std::exchange(place.now, {}));
+        place.now.number = number;
+        place.now.operation = touch.operation;
         place.written = {};
     }
-    place.reads.clear();
-    place.operation = touch.operation;
-    place.writes.push_back(now.event);
-    join(place.written, now);
+    sign(is_shared ? 0 : word, place.now.number, now.event.owner, now.event.number);
+    if (touch.writes()) {
+        place.now.writes.push_back(now.event);
+        return join(place.written, now);
+    }
+    std::erase_if(place.now.reads, [&](const auto& one) { return is_same(one, now.event); });
+    place.now.reads.push_back(now.event);
 }
 
 void SyncOrder::note_post(uintptr_t word, uint32_t epoch) {
@@ -413,7 +429,7 @@ void SyncOrder::note_wait(Fiber& fiber, uintptr_t word, uint32_t epoch) {
         return PostedEpochs::is_reached(one.epoch, epoch);
     });
     const bool is_posted = post != place.posts.end();
-    const bool was_reached = place.writes.empty();
+    const bool was_reached = place.now.writes.empty();
     if (!is_posted && !was_reached)
         return reach(fiber, word, now, {SyncAccess::kRead, kNoReduction});
     if (is_posted) learn(fiber, post->published);

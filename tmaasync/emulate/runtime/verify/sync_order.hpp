@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <tmaasync_emulate/calls.hpp>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -33,11 +34,12 @@ struct Meeting;
 
 // The effect of an access at which threads synchronise. A post reads and writes a signal, whose
 // epoch it increases.
-enum class SyncAccess : uint8_t { kRead, kWrite, kReduce, kReadAndWrite, kPost };
+enum class SyncAccess : uint8_t { kRead, kWrite, kReadAndWrite, kPost };
 
 class SyncOrder {
 public:
     static constexpr std::size_t kNone = SIZE_MAX;
+    static constexpr uint64_t kNoReduction = 0;
 
     SyncOrder(Interleaving& given, uint64_t threads);
 
@@ -78,7 +80,16 @@ public:
 
     // --- accesses at which threads synchronise ---
 
-    void access(Fiber& fiber, uintptr_t address, uint64_t bytes, SyncAccess access);
+    // Returns a number for the operation of an atomic operation whose order among others with this
+    // number is no matter: its thread does not use the result. 0 if it is none.
+    uint64_t reduction_of(const Fiber& fiber, const AtomicForm& form) const;
+    void access(
+        Fiber& fiber,
+        uintptr_t address,
+        uint64_t bytes,
+        SyncAccess access,
+        uint64_t reduction = kNoReduction
+    );
     // Called after a post, and after a wait that has seen an epoch. A wait blocks: it precedes no
     // post that ends it, and later posts are no matter.
     void note_post(uintptr_t word, uint32_t epoch);
@@ -100,7 +111,6 @@ private:
         bool is_done = false;
         bool is_awaited = false;
     };
-    static constexpr uint64_t kNoReduction = UINT64_MAX;
     static constexpr uintptr_t kWordBytes = 4;
     using Events = std::vector<SyncEvent>;
     struct Touch {
@@ -118,18 +128,24 @@ private:
         uint32_t epoch;
         Clock published;
     };
+    // The accesses of a word from a write to the next one. Reductions with one operation are one
+    // write, until a read comes between them.
+    struct Version {
+        Events writes;
+        Events reads;
+        uint64_t operation = kNoReduction;  // of all of the writes
+        uint64_t number = 0;
+
+        Events all() const;
+    };
     // The last accesses of a word.
     struct Place {
         uint64_t window = 0;  // of shared memory; 0 for global memory
         uintptr_t word = 0;
-        Events writes;
-        Events before_writes;  // of the version before
-        Events reads;
+        Version now, before, earlier;
         Events waits;             // for a signal
         std::vector<Post> posts;  // since other writes
         Clock written;
-        uint64_t operation = kNoReduction;  // of all of the writes: their order is no matter
-        uint64_t version = 0;
     };
     struct LastAccess {
         uintptr_t address = 0;
@@ -149,11 +165,17 @@ private:
     // `phase` is the barrier's.
     void add_pair(const UnorderedPair& pair, uint64_t phase);
     void sign(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
-    uint64_t reduction_of(const Fiber& fiber, SyncAccess access) const;
     void reach(const Fiber& fiber, uintptr_t word, const Synced& now, const Touch& touch);
     // Adds the pairs of an access with unordered ones, and the events that come before both.
     void compare(
         const Place& place, const Events& earlier, const Events& context, const Synced& now
+    );
+    void compare_with(
+        const Place& place,
+        const Version& version,
+        const Version& before,
+        const Synced& now,
+        const Touch& touch
     );
     Held* held(const SyncEvent& event);
     bool is_landing_held(const Flight& flight);

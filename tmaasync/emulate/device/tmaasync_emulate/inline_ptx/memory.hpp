@@ -175,7 +175,7 @@ TMAASYNC_EMULATE_INLINE InMemory<T, sizeof...(Values)> listed(Values... values) 
 
 // --- atom and red --------------------------------------------------------------------------------
 
-enum class AtomicOp { kAdd, kMin, kMax, kAnd, kOr, kXor, kInc, kDec, kExch };
+using tmaasync_emulate::AtomicOp;
 
 template <AtomicOp kOp, typename T>
 T changed_by(T old, T value) {
@@ -209,15 +209,21 @@ Pair<T> changed_by(Pair<T> old, Pair<T> value) {
 }
 
 template <Reach kReach, typename T, typename Change>
-TMAASYNC_EMULATE_INLINE T
-changed_in_memory(std::uint8_t* pointer, Change change, OldValue use = OldValue::kUsed) {
+TMAASYNC_EMULATE_INLINE T changed_in_memory(
+    std::uint8_t* pointer,
+    Change change,
+    OldValue use = OldValue::kUsed,
+    std::uint64_t operation = 0
+) {
     using Word = Bits<sizeof(T)>;
     const Word old = change_atomically(
         reinterpret_cast<Word*>(pointer),
-        [&](Word held) { return std::bit_cast<Word>(change(std::bit_cast<T>(held))); }, use,
-        kReach == Reach::kSys   ? Scope::kSystem
-        : kReach == Reach::kCta ? Scope::kCta
-                                : Scope::kGpu
+        [&](Word held) { return std::bit_cast<Word>(change(std::bit_cast<T>(held))); },
+        {use,
+         kReach == Reach::kSys   ? Scope::kSystem
+         : kReach == Reach::kCta ? Scope::kCta
+                                 : Scope::kGpu,
+         operation}
     );
     return std::bit_cast<T>(old);
 }
@@ -254,7 +260,7 @@ TMAASYNC_EMULATE_INLINE void reduce(std::uint8_t* pointer, Values... values) {
             const T added = values;
             changed_in_memory<kReach, T>(
                 pointer + offset, [=](T held) { return changed_by<kOp>(held, added); },
-                OldValue::kNotReturned
+                OldValue::kNotReturned, commuting<kOp, T>()
             );
             offset += sizeof(T);
         }(),
