@@ -23,7 +23,7 @@ SOURCES = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_gemm_on_tensor_memory_compiles_clean(name: str) -> None:
     check_clean(name, kernels_of(name), "sm_100a", 227 * 1024)

@@ -67,11 +67,12 @@ def outcome(defect: Defect | None, policy: Policy, seed: int) -> Exception | Non
     return None
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_is_reported_in_any_order(defect: Defect) -> None:
     check_reported(outcome, defect)
 
 
+@pytest.mark.slow
 def test_the_sound_kernel_is_silent() -> None:
     check_silent(outcome)

@@ -45,7 +45,7 @@ def multiplied(a: Side, b: Side, layout: str = "rows", **options: Any) -> Any:
 # --- results ------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
@@ -74,7 +74,7 @@ def test_every_tile_config_on_tensor_memory(kind: str, ctas: int, block_n: int) 
 
 
 @ON_120
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("consumers", [1, 2])
 @pytest.mark.parametrize("block_n", [64, 128])
@@ -124,6 +124,7 @@ def test_other_layouts_are_read_and_written_through_copies() -> None:
     check(out, a, b)
 
 
+@pytest.mark.slow
 @ON_100
 def test_an_operation_repeats_with_other_data_and_on_another_chip() -> None:
     for seed, chip in enumerate(("sm_100a", "sm_100a", "sm_103a", "sm_120a")):

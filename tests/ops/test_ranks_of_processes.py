@@ -93,9 +93,9 @@ def launch_matmul(
     launch(processes, a, launch_rank)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("rows", [(20, 9, 0), (150, 129, 180)], ids=["in turn", "overlapped"])
+@pytest.mark.parametrize("rows", [(150, 129, 180), (20, 9, 0)], ids=["overlapped", "in turn"])
 def test_matmuls(ranks: int, rows: tuple[int, ...]) -> None:
     rng, counts = np.random.default_rng(ranks), rows[:ranks]
     with world_of(ranks, seed=ranks) as world:

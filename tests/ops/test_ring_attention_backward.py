@@ -123,9 +123,9 @@ def test_one_rank_needs_no_world() -> None:
 def test_operands_and_gradients_are_slices_of_packed_projections() -> None:
     rng = np.random.default_rng(3)
     with world_of(2) as world:
-        whole, dout = drawn(rng, 2, 200, 2, 2, 64, BF16), drawn(rng, 2, 200, 2, 2, 64, BF16)[0]
+        whole, dout = drawn(rng, 2, 120, 2, 2, 64, BF16), drawn(rng, 2, 120, 2, 2, 64, BF16)[0]
         packed = arrays_on(world, shards(np.concatenate(whole, 2), 2, causal=True))
-        wide = poisoned(world, [(2, 100, 8, 64)] * 2, BF16)
+        wide = poisoned(world, [(2, 60, 8, 64)] * 2, BF16)
         given = [[one[:, :, at : at + 2] for one in packed] for at in (0, 2, 4)]
         targets = [[one[:, :, at : at + 2] for one in wide] for at in (0, 2, 4)]
         out, lse = ops.ring_attention(*given, causal=True, return_lse=True)

@@ -77,7 +77,7 @@ def poisoned(groups: Groups, n: int, dtype: str = "float32") -> Any:
 # --- results ------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_groups_types_and_layouts(kind: str, seed: int) -> None:
@@ -94,7 +94,7 @@ def test_random_groups_types_and_layouts(kind: str, seed: int) -> None:
     assert np.isnan(out[groups.ends[-1] :]).all()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("ctas", [1, 2])
 @pytest.mark.parametrize("block_n", [64, 128, 192, 256])

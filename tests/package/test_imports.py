@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import json
 import subprocess
@@ -43,6 +44,7 @@ def test_the_test_above_would_notice() -> None:
 _ROOT = Path(tmaasync.__file__).parent
 
 
+@functools.cache
 def _modules() -> dict[str, ast.Module]:
     """Every module of the package by its name, parsed."""
     found = {}

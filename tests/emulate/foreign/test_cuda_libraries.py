@@ -33,6 +33,7 @@ def test_what_is_included_for_a_gpu_only_is_not_refused() -> None:
     assert x[0] == 1
 
 
+@pytest.mark.slow
 def test_all_headers_compile_together() -> None:
     """And leave what they suspend for the C++ library: the kernel's ``alignas`` is CUDA's."""
     names = [

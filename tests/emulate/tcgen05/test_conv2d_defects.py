@@ -59,6 +59,7 @@ def one() -> Problem:
     return Problem(arguments, types | tiles, out, exact.reshape(out.shape))
 
 
+@pytest.mark.slow
 def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
     GEMM.check_right(one, 4)
 

@@ -63,6 +63,7 @@ def one() -> Problem:
     return Problem((*tiles.values(), M, N, K), tiles, out, left @ right.T)
 
 
+@pytest.mark.slow
 def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
     GEMM.check_right(one, 4)
 

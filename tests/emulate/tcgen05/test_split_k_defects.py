@@ -44,6 +44,7 @@ def one() -> Problem:
     return Problem((*tiles.values(), M, N, K, SPLITS), tiles, out, exact)
 
 
+@pytest.mark.slow
 def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
     GEMM.check_right(one, 4)
 

@@ -22,7 +22,8 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("11_tensor_memory_gemm")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(6))
 def test_random_shapes_types_tiles_and_orders(
     example: Any, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -56,6 +57,7 @@ DEFECTS = {  # a text, what stands there instead, and what the report names
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_is_reported(
     example: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
