@@ -13,7 +13,7 @@ from parity.backends import Backend, Cuda, Emulate
 from tmaasync import emulate
 
 CHIPS = ("sm_90a", "sm_100a", "sm_120a")
-_SAMPLE, _SHORT_SAMPLE = 24, 72
+_SAMPLE, _SHORT_SAMPLE = 48, 144
 """`make test-all` and `make test` run one case of this number on chips other than Hopper."""
 
 

@@ -92,8 +92,7 @@ def test_no_arithmetic_on_extents_and_wrong_tables_overflows(
     assert done.stdout == "no overflow\n", done.stderr
 
     tables = str(TESTS / "parity" / "test_wrong_tables.py")
-    hopper = "not sm_100a and not sm_120a"
-    options = ("-q", "-m", "not gpu", "-k", hopper, "-p", "no:cacheprovider", "-p", "no:xdist")
+    options = ("-q", "-m", "not gpu", "-p", "no:cacheprovider", "-p", "no:xdist")
     done = run_trapping("-m", "pytest", *options, tables)
     assert done.returncode == 0, done.stdout
 
