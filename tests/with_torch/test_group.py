@@ -17,20 +17,13 @@ import torch_ranks  # noqa: E402
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_matmuls_and_gradients_of_two_ranks(tmp_path: Path) -> None:
-    torch_ranks.run(2, "cpu", tmp_path, "forward_and_backward")
-
-
+# A process takes seconds to import torch: each has several cases, and names the last that passed.
 def test_two_ranks(tmp_path: Path) -> None:
-    torch_ranks.run(2, "cpu", tmp_path, "collectives", "compiled", "refusals", "flops")
+    torch_ranks.run(2, "cpu", tmp_path, "forward_and_backward", "compiled", "refusals", "flops")
 
 
-def test_groups_of_some_ranks(tmp_path: Path) -> None:
-    torch_ranks.run(3, "cpu", tmp_path, "subgroups", "collectives")
-
-
-def test_a_rank_that_comes_late_or_dies(tmp_path: Path) -> None:
-    torch_ranks.run(3, "cpu", tmp_path, "missing")
+def test_three_ranks_some_groups_and_a_rank_that_comes_late_or_dies(tmp_path: Path) -> None:
+    torch_ranks.run(3, "cpu", tmp_path, "collectives", "subgroups", "missing")
 
 
 def test_the_example_trains_as_with_torch(tmp_path: Path) -> None:
