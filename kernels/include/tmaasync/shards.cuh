@@ -1,5 +1,6 @@
 // Shards of the rows of a matrix, one per rank, and the rounds in which ranks exchange them.
 #pragma once
+#include <tmaasync/ptx/gpu.cuh>
 #include <tmaasync/signal.cuh>
 #include <tmaasync/types.cuh>
 
@@ -23,7 +24,7 @@ constexpr u64 kRoundStep = 1 << 16;
 // first adds what the others leave of kRoundStep, so no thread sees the next epoch.
 __device__ __forceinline__ u32 enter_round(u64* counter, u32 caller, u32 callers) {
     const u64 share = caller == 0 ? kRoundStep - (callers - 1) : 1;
-    return static_cast<u32>(atomicAdd(counter, share) / kRoundStep) + 1;
+    return static_cast<u32>(ptx::atom_add_quotient<kRoundStep>(counter, share)) + 1;
 }
 
 // A rank's part in one round. Signal s of a pad is the epoch in which rank s has entered the round;

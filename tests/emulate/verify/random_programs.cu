@@ -1,6 +1,22 @@
 // Runs a program of up to three atomic operations per block, and traps at one outcome of a block.
+#include <tmaasync/ptx/gpu.cuh>
 
-enum Kind { kNone, kAdd, kExchange, kCompare, kMax, kMin, kInc, kRead, kWrite, kRedAdd, kRedMax };
+using namespace tmaasync;
+
+enum Kind {
+    kNone,
+    kAdd,
+    kExchange,
+    kCompare,
+    kMax,
+    kMin,
+    kInc,
+    kRead,
+    kWrite,
+    kRedAdd,
+    kRedMax,
+    kCount
+};
 
 #define RED(FORM, WORD, VALUE)                                                           \
     asm volatile("red.relaxed.gpu.global." FORM ".u32 [%0], %1;" ::"l"(WORD), "r"(VALUE) \
@@ -38,6 +54,9 @@ enum Kind { kNone, kAdd, kExchange, kCompare, kMax, kMin, kInc, kRead, kWrite, k
                     break;                                          \
                 case kWrite:                                        \
                     *(volatile unsigned*)word = a;                  \
+                    break;                                          \
+                case kCount:                                        \
+                    results[i] = ptx::atom_inc_up_to(word, a, b);   \
                     break;                                          \
                 case kRedAdd:                                       \
                     RED("add", word, a);                            \

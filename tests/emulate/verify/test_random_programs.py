@@ -27,9 +27,11 @@ EFFECTS: tuple[Callable[[int, int, int], int], ...] = (
     lambda old, a, b: a,
     lambda old, a, b: (old + a) % 2**32,
     lambda old, a, b: max(old, a),
+    lambda old, a, b: 0 if old >= a else old + 1,
 )
-"""By the kernel's kind: none, add, exchange, compare, max, min, inc, read, write, red add, max."""
-NONE, WRITE = 0, 8
+"""By the kernel's kind: none, add, exchange, compare, max, min, inc, read, write, red add, red max,
+and a counter, which returns at most b."""
+NONE, WRITE, COUNT = 0, 8, 11
 
 
 class Op(NamedTuple):
@@ -85,8 +87,8 @@ def _after(
     step, own = done[block], list(results[block])
     now = list(words)
     if op.kind != NONE and (step == 0 or op.guard < 0 or own[0] == op.guard):
-        if op.kind < WRITE:
-            own[step] = now[op.word]
+        if op.kind < WRITE or op.kind == COUNT:
+            own[step] = min(now[op.word], op.b) if op.kind == COUNT else now[op.word]
         now[op.word] = EFFECTS[op.kind](now[op.word], op.a, op.b)
     after = list(done)
     after[block] += 1

@@ -393,6 +393,7 @@ TRAPS = (
     "if (!b) atomicMax(x, 2); if (b) { int o = vx[0]; if (atomicMin(x, 0) && !o) __trap(); }",
     "if (atomicCAS(x, 0, 1) == 0) atomicSub(x, 1); else __trap();",
     "if (b) atomicAdd((unsigned long long*)x, 1ll << 32); else if (!atomicAdd(x + 1, 0)) __trap();",
+    "if (atomicAdd((unsigned long long*)x, 1ll + b) == 2) __trap();",
 )
 
 
@@ -446,3 +447,62 @@ def test_a_reduction_shows_nothing_of_the_other_threads(by: str, is_looked_at: b
     found = meeting_of_three((first, f"{by}\n {look} __threadfence(); data[1] = data[0];", ""))
     assert (found.error is None) == is_looked_at
     assert is_looked_at or isinstance(found.error, tma.EmulatedRace)
+
+
+# --- counters of which a thread learns little -----------------------------------------------------
+
+
+def meeting_at_a_counter(body: str) -> emulate.LaunchVerdict:
+    source = f"""#include <tmaasync/ptx/gpu.cuh>
+    using namespace tmaasync;
+    extern "C" __global__ void meet(u64* sum, u32* next, u32* data) {{
+        const u32 b = blockIdx.x;
+        {body}
+    }}"""
+    arguments = np.zeros(1, np.uint64), np.zeros(1, np.uint32), np.zeros(4, np.uint32)
+    (launch,) = emulate.verify(tma.Kernel(source, "meet"), 4, 1, arguments).launches
+    return launch
+
+
+@pytest.mark.parametrize(
+    ("share", "body", "is_clean"),
+    [
+        (1, "", True),
+        (2, "", False),  # in order of the blocks, the last one begins the next round
+        (1, "if (b == 3 && *(volatile u64*)sum == 14) __trap();", False),
+        (1, "if (b == 3) atomicAdd(sum, 2);", False),
+    ],
+)
+def test_a_round_that_no_caller_ends_has_one_order(share: int, body: str, is_clean: bool) -> None:
+    """Blocks add 13, 1, 1, and `share` in a round of 16."""
+    text = f"""const u64 shares[] = {{13, 1, 1, {share}}};
+        {body}
+        if (ptx::atom_add_quotient<16>(sum, shares[b]) != 0) __trap();"""
+    found = meeting_at_a_counter(text)
+    assert (found.status == "clean") == is_clean, found
+    assert not is_clean or (found.runs, found.unordered) == (1, 0)
+
+
+@pytest.mark.parametrize("wanted", range(4))
+def test_any_block_may_get_the_only_ticket(wanted: int) -> None:
+    found = meeting_at_a_counter(
+        f"if (ptx::atom_inc_up_to(next, 3, 1) == 0 && b == {wanted}) __trap();"
+    )
+    assert isinstance(found.error, tma.EmulatedFault)
+
+
+def test_tickets_beyond_the_last_have_one_order() -> None:
+    sound = meeting_at_a_counter("if (ptx::atom_inc_up_to(next, 3, 0) != 0) __trap();")
+    assert (sound.status, sound.runs, sound.unordered) == ("clean", 1, 0)
+    early = meeting_at_a_counter("if (ptx::atom_inc_up_to(next, 2, 0) == 0 && b == 0) next[0] = 1;")
+    assert isinstance(early.error, tma.EmulatedRace)
+
+
+def test_a_ticket_that_says_nothing_orders_nothing() -> None:
+    found = meeting_at_a_counter(
+        """if (b == 0) { data[0] = 1; __threadfence(); }
+        ptx::atom_inc_up_to(next, 3, 0);
+        __threadfence();
+        if (b == 3) data[1] = data[0];"""
+    )
+    assert isinstance(found.error, tma.EmulatedRace)

@@ -154,8 +154,9 @@ class _Search:
 
     def _add_reversals(self, order: _Order, found: _Run) -> None:
         """Ask for the runs that reverse one pair, and keep the order of all others."""
-        kept = [(pair.second, pair.first) if _can_wait(pair) else None for pair in found.pairs]
-        for number, pair in enumerate(found.pairs):
+        pairs = _of_events(found.pairs)
+        kept = [(pair.second, pair.first) if _can_wait(pair) else None for pair in pairs]
+        for number, pair in enumerate(pairs):
             holds, refused = (*filter(None, kept[:number]),), order.refused
             context: list[tuple[Event, Event]] = []
             if pair.kind == abi.Unordered.REFUSAL:
@@ -171,6 +172,16 @@ class _Search:
             if tried not in self._tried:
                 self._tried.add(tried)
                 self._waiting.append(_Order(holds, refused, (*order.reversed, pair)))
+
+
+def _of_events(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
+    """Join the pairs of the same events, as words of one access have."""
+    found: dict[tuple[object, ...], Pair] = {}
+    for pair in pairs:
+        same = found.setdefault((pair.kind, pair.first, pair.second), pair)
+        previous = (*same.previous, *(one for one in pair.previous if one not in same.previous))
+        found[pair.kind, pair.first, pair.second] = same._replace(previous=previous)
+    return tuple(found.values())
 
 
 def _can_wait(pair: Pair) -> bool:

@@ -13,6 +13,18 @@ __device__ __forceinline__ u32 ld_acquire_gpu(const u32* global) {
     return word;
 }
 
+// These count, and return less than the old word: emulate.verify needs no order of calls that
+// return the same. atomicInc() up to `last`: at most `limit` is returned.
+__device__ __forceinline__ u32 atom_inc_up_to(u32* global, u32 last, u32 limit) {
+    const u32 before = atomicInc(global, last);
+    return before < limit ? before : limit;
+}
+
+template <u64 kDivisor>
+__device__ __forceinline__ u64 atom_add_quotient(u64* global, u64 value) {
+    return atomicAdd(global, value) / kDivisor;
+}
+
 // The word becomes `word` if it is `compare`. Returns what it was.
 __device__ __forceinline__ u32 atom_acquire_gpu_cas(u32* global, u32 compare, u32 word) {
     u32 before;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/operands/integers.cuh>
+#include <tmaasync/ptx/gpu.cuh>
 #include <tmaasync/structured/schedule.cuh>
 
 namespace tmaasync {
@@ -27,7 +28,9 @@ struct DynamicScheduler : Schedule<DynamicScheduler<Tiles>> {
     // A cluster makes one request per tile that it computes, so the requests equal the tiles: the
     // last request wraps the counter to 0 for the next launch.
     __device__ __forceinline__ void step() {
-        index = Cluster::count() + static_cast<int>(atomicInc(counter, count - 1));
+        const int first = Cluster::count();
+        const u32 others = count > first ? count - first : 0;
+        index = first + static_cast<int>(ptx::atom_inc_up_to(counter, count - 1, others));
     }
 
     __device__ __forceinline__ auto tile() const { return tiles.at(index); }

@@ -16,15 +16,19 @@ namespace tmaasync_emulate {
 
 enum class AtomicOp : uint8_t { kAdd, kMin, kMax, kAnd, kOr, kXor, kInc, kDec, kExch };
 
-// A number for an operation of a type that commutes with itself, else 0.
 template <AtomicOp kOp, typename T>
-consteval uint64_t commuting() {
-    if (kOp > AtomicOp::kXor) return 0;
+consteval uint64_t number_of() {
     uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
     for (const char one : std::string_view(__PRETTY_FUNCTION__)) {
         hash = (hash ^ static_cast<uint8_t>(one)) * 0x100000001b3;
     }
     return hash;
+}
+
+// A number for an operation of a type that commutes with itself, else 0.
+template <AtomicOp kOp, typename T>
+consteval uint64_t commuting() {
+    return kOp <= AtomicOp::kXor ? number_of<kOp, T>() : 0;
 }
 
 // Returns the old value.
@@ -41,6 +45,16 @@ TMAASYNC_EMULATE_INLINE T change_atomically(T* address, Change change, AtomicFor
     } while (!replace_atomically(address, &old, &changed, sizeof(T)));
     end_atomic(std::memcmp(&old, &changed, sizeof(T)) != 0);
     return old;
+}
+
+// Adds to a counter, of which the caller learns what `count` says. The counter returns to 0 after
+// `last`, or never, if that is all ones.
+template <typename T, typename Change>
+TMAASYNC_EMULATE_INLINE T count_atomically(T* address, Change change, T last, Count count) {
+    const uint64_t operation = number_of<AtomicOp::kInc, T>() + last;
+    return static_cast<T>(
+        count.seen(change_atomically(address, change, {.operation = operation, .count = count}))
+    );
 }
 
 template <typename T>

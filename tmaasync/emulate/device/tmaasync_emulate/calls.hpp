@@ -223,11 +223,21 @@ TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 // The use that an atomic operation makes of the old contents: none in an exchange.
 enum class OldValue : uint8_t { kUnused, kUsed, kCompared, kNotReturned };
 
+// An addition to a counter, of whose old value its thread learns min(old / divisor, limit).
+struct Count {
+    uint64_t addend = 0;  // 0: no counter
+    uint64_t divisor = 1;
+    uint64_t limit = UINT64_MAX;
+
+    uint64_t seen(uint64_t old) const { return old / divisor < limit ? old / divisor : limit; }
+};
+
 struct AtomicForm {
     OldValue old = OldValue::kUsed;
     Scope scope = Scope::kGpu;
     uint64_t operation = 0;  // a number for it and its type if it commutes with itself, else 0
-    bool changes = false;    // the present contents
+    Count count = {};
+    bool changes = false;  // the present contents
 };
 
 // Begins an atomic operation for the threads of a scope. Other clusters may run on other cores of

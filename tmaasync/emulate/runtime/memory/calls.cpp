@@ -115,9 +115,9 @@ void begin_atomic(const void* pointer, uint32_t bytes, const AtomicForm& form) {
     let_other_clusters_run(fiber, address, form.changes);
     AtomicAccess access = AtomicAccess::kChange;
     if (SyncOrder* order = fiber.cluster->launch.order) {
-        const uint64_t reduction = order->reduction_of(fiber, form);
+        const Commuting reduction = order->reduction_of(fiber, form);
         order->access(fiber, address, bytes, SyncAccess::kReadAndWrite, reduction);
-        if (reduction) access = AtomicAccess::kReduce;
+        if (reduction.operation) access = AtomicAccess::kReduce;
     }
     Detector* const detector = fiber.cluster->detector.get();
     if (detector && form.old == OldValue::kCompared) {

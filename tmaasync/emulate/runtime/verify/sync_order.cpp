@@ -315,16 +315,23 @@ void SyncOrder::wait_for_mmas(const Fiber& fiber, std::size_t group) {
 
 // --- accesses at which threads synchronise ------------------------------------------------------
 
-uint64_t SyncOrder::reduction_of(const Fiber& fiber, const AtomicForm& form) const {
-    if (form.old == OldValue::kNotReturned) return form.operation;
+Commuting SyncOrder::reduction_of(const Fiber& fiber, const AtomicForm& form) const {
+    if (form.count.addend) return {form.operation, form.count};
+    if (form.old == OldValue::kNotReturned) return {form.operation};
     const uint64_t* const end = given_.reduction + given_.reductions;
     const bool is_unused = std::find(given_.reduction, end, call_of(fiber)) != end;
-    return is_unused ? form.operation : kNoReduction;
+    return {is_unused ? form.operation : 0};
+}
+
+static uint64_t value_at(uintptr_t address, uint64_t bytes) {
+    return bytes == 8
+               ? __atomic_load_n(reinterpret_cast<const uint64_t*>(address), __ATOMIC_RELAXED)
+               : __atomic_load_n(reinterpret_cast<const uint32_t*>(address), __ATOMIC_RELAXED);
 }
 
 // A poll that its thread repeats at once is one operation: the last one.
 void SyncOrder::access(
-    Fiber& fiber, uintptr_t address, uint64_t bytes, SyncAccess access, uint64_t reduction
+    Fiber& fiber, uintptr_t address, uint64_t bytes, SyncAccess access, const Commuting& reduction
 ) {
     const uint64_t thread = thread_of(fiber);
     LastAccess& last = last_accesses_[thread];
@@ -339,7 +346,8 @@ void SyncOrder::access(
     const Synced now = count(fiber);
     last = {address, fiber.site, now.event.number, 0, access == SyncAccess::kRead};
     const uint64_t before = given_.signature;
-    const Touch touch{access, reduction};
+    const bool counts = reduction.count.addend != 0;
+    const Touch touch{access, reduction, counts ? value_at(address, bytes) : 0};
     for (uintptr_t word = address / kWordBytes * kWordBytes; word < address + bytes;
          word += kWordBytes) {
         reach(fiber, word, now, touch);
@@ -348,7 +356,7 @@ void SyncOrder::access(
 }
 
 void SyncOrder::compare(
-    const Place& place, const Events& earlier, const Events& context, const Synced& now
+    const SyncPlace& place, const Events& earlier, const Events& context, const Synced& now
 ) {
     for (const SyncEvent& one : earlier) {
         if (is_before(one, now)) continue;
@@ -361,21 +369,16 @@ void SyncOrder::compare(
     }
 }
 
-SyncOrder::Events SyncOrder::Version::all() const {
-    Events events = writes;
-    events.insert(events.end(), reads.begin(), reads.end());
-    return events;
-}
-
 // Reads do not depend on each other, nor reductions with one operation.
 void SyncOrder::compare_with(
-    const Place& place,
-    const Version& version,
-    const Version& before,
+    const SyncPlace& place,
+    const SyncVersion& version,
+    const SyncVersion& before,
     const Synced& now,
     const Touch& touch
 ) {
-    const bool commutes = touch.reduces() && version.operation == touch.operation;
+    const bool commutes = touch.reduces() && !touch.counts() &&
+                          version.reduction.operation == touch.reduction.operation;
     if (!commutes) compare(place, version.writes, before.all(), now);
     if (touch.writes()) compare(place, version.reads, version.writes, now);
 }
@@ -385,7 +388,7 @@ void SyncOrder::reach(const Fiber& fiber, uintptr_t word, const Synced& now, con
     const bool is_shared = word - cluster.windows() < cluster.windows_bytes();
     // Clusters that run one after the other have the same addresses of shared memory.
     const uint64_t window = is_shared ? cluster.index + 1 : 0;
-    Place& place = places_[{window, word}];
+    SyncPlace& place = places_[{window, word}];
     place.window = window;
     place.word = word;
     if (touch.writes() && touch.access != SyncAccess::kPost) {
@@ -393,8 +396,7 @@ void SyncOrder::reach(const Fiber& fiber, uintptr_t word, const Synced& now, con
         place.waits.clear();
         place.posts.clear();
     }
-    const bool joins =
-        touch.reduces() && place.now.operation == touch.operation && place.now.reads.empty();
+    const bool joins = place.now.join(touch);
     if (joins) {
         compare_with(place, place.before, place.earlier, now, touch);
     } else {
@@ -405,7 +407,7 @@ void SyncOrder::reach(const Fiber& fiber, uintptr_t word, const Synced& now, con
         const uint64_t number = place.now.number + 1;
         place.earlier = std::exchange(place.before, std::exchange(place.now, {}));
         place.now.number = number;
-        place.now.operation = touch.operation;
+        place.now.begin(touch);
         place.written = {};
     }
     sign(is_shared ? 0 : word, place.now.number, now.event.owner, now.event.number);
@@ -418,20 +420,20 @@ void SyncOrder::reach(const Fiber& fiber, uintptr_t word, const Synced& now, con
 }
 
 void SyncOrder::note_post(uintptr_t word, uint32_t epoch) {
-    Place& place = places_[{0, word}];
+    SyncPlace& place = places_[{0, word}];
     place.posts.push_back({epoch, place.written});
 }
 
 void SyncOrder::note_wait(Fiber& fiber, uintptr_t word, uint32_t epoch) {
     const Synced now = count(fiber);
-    Place& place = places_[{0, word}];
-    const auto post = std::find_if(place.posts.begin(), place.posts.end(), [&](const Post& one) {
-        return PostedEpochs::is_reached(one.epoch, epoch);
-    });
+    SyncPlace& place = places_[{0, word}];
+    const auto post =
+        std::find_if(place.posts.begin(), place.posts.end(), [&](const SyncPost& one) {
+            return PostedEpochs::is_reached(one.epoch, epoch);
+        });
     const bool is_posted = post != place.posts.end();
     const bool was_reached = place.now.writes.empty();
-    if (!is_posted && !was_reached)
-        return reach(fiber, word, now, {SyncAccess::kRead, kNoReduction});
+    if (!is_posted && !was_reached) return reach(fiber, word, now, {SyncAccess::kRead, {}, 0});
     if (is_posted) learn(fiber, post->published);
     place.waits.push_back(now.event);
     const auto number = static_cast<uint64_t>(post - place.posts.begin());

@@ -16,13 +16,13 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <tmaasync_emulate/calls.hpp>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include "state/launch.hpp"
 #include "verify/phases.hpp"
+#include "verify/places.hpp"
 
 namespace tmaasync_emulate {
 
@@ -32,14 +32,9 @@ struct Fiber;
 struct Flight;
 struct Meeting;
 
-// The effect of an access at which threads synchronise. A post reads and writes a signal, whose
-// epoch it increases.
-enum class SyncAccess : uint8_t { kRead, kWrite, kReadAndWrite, kPost };
-
 class SyncOrder {
 public:
     static constexpr std::size_t kNone = SIZE_MAX;
-    static constexpr uint64_t kNoReduction = 0;
 
     SyncOrder(Interleaving& given, uint64_t threads);
 
@@ -80,15 +75,13 @@ public:
 
     // --- accesses at which threads synchronise ---
 
-    // Returns a number for the operation of an atomic operation whose order among others with this
-    // number is no matter: its thread does not use the result. 0 if it is none.
-    uint64_t reduction_of(const Fiber& fiber, const AtomicForm& form) const;
+    Commuting reduction_of(const Fiber& fiber, const AtomicForm& form) const;
     void access(
         Fiber& fiber,
         uintptr_t address,
         uint64_t bytes,
         SyncAccess access,
-        uint64_t reduction = kNoReduction
+        const Commuting& reduction = {}
     );
     // Called after a post, and after a wait that has seen an epoch. A wait blocks: it precedes no
     // post that ends it, and later posts are no matter.
@@ -112,41 +105,6 @@ private:
         bool is_awaited = false;
     };
     static constexpr uintptr_t kWordBytes = 4;
-    using Events = std::vector<SyncEvent>;
-    struct Touch {
-        SyncAccess access;
-        uint64_t operation;  // of a reduction
-
-        bool reduces() const { return operation != kNoReduction; }
-        bool writes() const { return access != SyncAccess::kRead; }
-        bool reads() const {
-            const bool returns = access == SyncAccess::kReadAndWrite || access == SyncAccess::kPost;
-            return !writes() || (returns && !reduces());
-        }
-    };
-    struct Post {
-        uint32_t epoch;
-        Clock published;
-    };
-    // The accesses of a word from a write to the next one. Reductions with one operation are one
-    // write, until a read comes between them.
-    struct Version {
-        Events writes;
-        Events reads;
-        uint64_t operation = kNoReduction;  // of all of the writes
-        uint64_t number = 0;
-
-        Events all() const;
-    };
-    // The last accesses of a word.
-    struct Place {
-        uint64_t window = 0;  // of shared memory; 0 for global memory
-        uintptr_t word = 0;
-        Version now, before, earlier;
-        Events waits;             // for a signal
-        std::vector<Post> posts;  // since other writes
-        Clock written;
-    };
     struct LastAccess {
         uintptr_t address = 0;
         uintptr_t site = 0;
@@ -168,12 +126,12 @@ private:
     void reach(const Fiber& fiber, uintptr_t word, const Synced& now, const Touch& touch);
     // Adds the pairs of an access with unordered ones, and the events that come before both.
     void compare(
-        const Place& place, const Events& earlier, const Events& context, const Synced& now
+        const SyncPlace& place, const Events& earlier, const Events& context, const Synced& now
     );
     void compare_with(
-        const Place& place,
-        const Version& version,
-        const Version& before,
+        const SyncPlace& place,
+        const SyncVersion& version,
+        const SyncVersion& before,
         const Synced& now,
         const Touch& touch
     );
@@ -191,7 +149,7 @@ private:
     std::map<uint64_t, Clock> gathered_;   // published by arrivals at each cluster's barrier
     std::map<uint64_t, Clock> completed_;  // published by its last completed phase
     std::map<std::pair<uint64_t, std::size_t>, Clock> mmas_;  // by warpgroup and its wgmma group
-    std::map<std::tuple<uint64_t, uint64_t>, Place> places_;
+    std::map<std::tuple<uint64_t, uint64_t>, SyncPlace> places_;
     std::set<std::array<uint64_t, 6>> known_pairs_;
     std::vector<UnorderedPair> pairs_;
     Clock learned_before_, learned_, learned_after_;  // of the last call of learn()
