@@ -43,7 +43,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kernel_runs_at_once_and_its_tests_pass(kind: str, here: Path) -> None:
     made = run("new", kind, "foo_Bar2")

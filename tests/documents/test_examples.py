@@ -66,6 +66,7 @@ def test_a_step_runs_on_the_emulator_and_prints_one_line(
     assert matches(wanted, printed), printed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("path", STRUCTURED)
 def test_a_structured_step_has_no_race_in_an_adversarial_order(
     path: Path, monkeypatch: pytest.MonkeyPatch

@@ -160,6 +160,7 @@ def test_a_larger_extent_is_refused(name: str) -> None:
         call()
 
 
+@pytest.mark.slow
 def test_a_window_reaches_as_far_as_the_sequences() -> None:
     rng = np.random.default_rng(2)
     q, k, v = (rng.standard_normal((1, length, 1, 8)).astype(HALF) for length in (5, 90, 90))
