@@ -332,7 +332,7 @@ def test_few_queries_of_many_keys_have_several_ctas(backend: Any, causal: bool) 
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.on_the_cpu(0, 3, 9, 16)
+@pytest.mark.on_the_cpu(0, 9, 16)
 @pytest.mark.parametrize("number", range(30))
 def test_random_packed_sequences(backend: Any, number: int) -> None:
     check_packed(backend, random_attention.draw(number, small=True))
