@@ -186,7 +186,7 @@ CASES: dict[str, Case] = {
     ),
     "attention": Case(
         operators.attention,
-        lambda rows: [draw(rows, 10, 4, 16), draw(rows, 10, 2, 16), draw(rows, 10, 2, 16)],
+        lambda rows: [draw(rows, 10, 2, 16), draw(rows, 10, 1, 16), draw(rows, 10, 1, 16)],
         lambda q, k, v: attend(q, k, v, is_causal=True),
         {"causal": True},
         has_gradient=True,
