@@ -44,16 +44,19 @@ def names(folder: Path) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_kernel_runs_at_once_and_its_tests_pass(kind: str, here: Path) -> None:
-    made = run("new", kind, "foo_Bar2")
+def test_the_kernels_run_at_once_and_their_tests_pass(here: Path) -> None:
+    made = [f"foo_Bar2_{kind}" for kind in KINDS]
+    for kind, name in zip(KINDS, made, strict=True):
+        before = names(here)
+        new = run("new", kind, name)
 
-    assert made.exit_code == 0, made.output
-    assert names(here) == {"foo_Bar2.cu", "foo_Bar2.py", "test_foo_Bar2.py"}
-    assert not any("my_kernel" in path.read_text() for path in here.iterdir())
-    ran = python("foo_Bar2.py")
-    assert (ran.returncode, len(ran.stdout.splitlines())) == (0, 1), ran.stderr
-    tested = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_foo_Bar2.py")
+        assert new.exit_code == 0, new.output
+        assert names(here) - before == {f"{name}.cu", f"{name}.py", f"test_{name}.py"}
+        ran = python(f"{name}.py")
+        assert (ran.returncode, len(ran.stdout.splitlines())) == (0, 1), ran.stderr
+    assert not any("my_kernel" in path.read_text() for path in here.iterdir() if path.is_file())
+    tests = [f"test_{name}.py" for name in made]
+    tested = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     assert tested.returncode == 0, tested.stdout
     assert " passed" in tested.stdout
 
