@@ -58,7 +58,7 @@ def masks(rng: random.Random) -> Mask:
     return rng.choice((*forms, Mask(window=(left, right)), Mask(window=(None, right))))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_shapes_types_and_masks(seed: int) -> None:
     rng = random.Random(seed)
@@ -129,7 +129,7 @@ def test_split_keys_of_random_shapes(seed: int) -> None:
         check(q, k, v, mask=mask, softcap=rng.choice([None, 5.0]))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("splits", [2, 5])
 @pytest.mark.parametrize("number", range(3))
 def test_split_keys_of_packed_sequences(number: int, splits: int) -> None:
@@ -161,6 +161,7 @@ def test_random_packed_sequences(number: int) -> None:
     check_packed(Emulate(), random_attention.draw(number, small=True))
 
 
+@pytest.mark.slow
 def test_packed_sequences_of_wide_heads_in_a_group() -> None:
     drawn_one = random_attention.draw(3, small=True)
     check_packed(Emulate(), replace(drawn_one, heads=4, kv_heads=1, head_dim=192))
