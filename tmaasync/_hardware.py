@@ -16,6 +16,9 @@ HOPPER = (9, 0)
 WITH_TENSOR_MEMORY = ((10, 0), (10, 3))
 """The compute capabilities with tcgen05 and tensor memory for which there are kernels."""
 
+CONVERTS_FP8 = (*WITH_TENSOR_MEMORY, (11, 0))
+"""The compute capabilities whose mma.sync of FP8 is compiled to conversions and fp16."""
+
 WITH_SCALED_MMA_SYNC = ((12, 0), (12, 1))
 """The compute capabilities whose mma.sync takes scale factors."""
 

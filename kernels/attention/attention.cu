@@ -57,7 +57,7 @@ using namespace tmaasync::kernels::attention;
 // that multicasts, transposes, or looks up several pages per block needs more.
 constexpr bool kClaims = CONSUMERS > 1 && (kHasWgmma || sizeof(SharedMemory) > 99 * 1024);
 constexpr bool kBlockHasPages = PAGE_SIZE > 0 && PAGE_SIZE % BLOCK_N != 0;
-constexpr bool kNeedsMore = CLUSTER > 1 || TRANSPOSES_V || kBlockHasPages;
+constexpr bool kNeedsMore = kHasWgmma && (CLUSTER > 1 || TRANSPOSES_V || kBlockHasPages);
 using Registers = RegisterSplit<
     !kClaims         ? 0
     : CONSUMERS == 3 ? 32

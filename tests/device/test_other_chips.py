@@ -286,6 +286,24 @@ def test_a_kernel_whose_warps_multiply_compiles_without_spills(name: str) -> Non
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.parametrize("queries", [1, 4096])
+@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
+def test_attention_in_float8_spills_nothing_where_fp8_is_converted(
+    head_dim: int, queries: int
+) -> None:
+    arch, is_long = "sm_100a", queries > 1
+    k = np.ones((1, 4096, 16, head_dim), ml_dtypes.float8_e4m3fn)
+    with emulate.chip(arch), observe(launches=False) as seen:
+        ops.attention(k[:, :queries].copy(), k, k, causal=is_long, return_lse=is_long)
+
+    assert "attention" in {kernel.name for kernel in seen.kernels}
+    for kernel in seen.kernels:
+        program = compile_source(kernel.source, arch)
+        assert max(entry.spill_bytes for entry in program.entries.values()) == 0
+        assert warnings_of(program.log) == []
+
+
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_the_attention_backward_spills_one_register_at_most(head_dim: int, causal: bool) -> None:

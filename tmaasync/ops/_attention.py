@@ -23,7 +23,6 @@ from tmaasync.ops._allocation import (
 )
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
-from tmaasync.ops._flash.cost_model import choose_tile_config
 from tmaasync.ops._flash.float8 import (
     UNSCALED,
     Float8Workspace,
@@ -36,7 +35,7 @@ from tmaasync.ops._flash.float8 import (
 from tmaasync.ops._flash.launches import Addresses, Work, attend_steps, transpose_step
 from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, reachable
 from tmaasync.ops._flash.schedule import padded_schedule, stream_k_pays
-from tmaasync.ops._flash.tensor_memory import runs_on_tensor_memory, tensor_memory_config
+from tmaasync.ops._flash.tensor_memory import config_on
 from tmaasync.ops._flash.tiles import attention_tiles
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, NamedBinding, Operation, overridden
@@ -224,7 +223,6 @@ class Attention(Operation):
     ) -> None:
         super().__init__(out.device)
         q, k, v = operands
-        self._has_tensor_memory = runs_on_tensor_memory(self.backend, q.element)
         batch, queries, heads, head_dim = q.shape
         _, keys, kv_heads, _ = k.shape
         per_kv_head, item_bytes = heads // kv_heads, q.element.itemsize
@@ -337,14 +335,9 @@ class Attention(Operation):
 
     def _choose(self) -> TileConfig:
         limits, sizes = self.backend.limits, self._sizes
-        sms, shared_bytes = limits.sms, limits.shared_bytes
-        every = sizes._replace(batch=sms) if self._batch_invariant else sizes
-        config = (
-            tensor_memory_config(every, sms, self._variant)
-            if self._has_tensor_memory
-            else choose_tile_config(every, sms, self._variant, shared_bytes)
-        )
-        clusters = sms // config.cluster
+        every = sizes._replace(batch=limits.sms) if self._batch_invariant else sizes
+        config = config_on(limits, every, self._variant)
+        clusters = limits.sms // config.cluster
         pays = stream_k_pays(sizes, config, self._scores, clusters) and not self._batch_invariant
         return replace(config.for_queries(sizes.queries), stream_k=pays)
 

@@ -42,7 +42,6 @@ from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, rea
 from tmaasync.ops._flash.packed import PackedProblem
 from tmaasync.ops._flash.pages import Pages, PageTable, check_pages, rows_of_pages
 from tmaasync.ops._flash.sequences import Lengths
-from tmaasync.ops._flash.tensor_memory import runs_on_tensor_memory
 from tmaasync.ops._flash.tiles import packed_maps
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, NamedBinding, Operation
@@ -303,11 +302,8 @@ class VarlenAttention(Operation):
         self.is_paged = pages.size > 0
         self._spans = tuple(layout.span_bytes for layout in (*operands, out))
         self.variant = Variant.of(scores, has_lse=has_lse, is_packed=True, page_size=pages.size)
-        (q, k, _), limits = operands, self.backend.limits
-        self._problem = PackedProblem(
-            *(q, k, batch, scores, pages, self.variant, limits.sms, limits.shared_bytes),
-            runs_on_tensor_memory(self.backend, q.element),
-        )
+        q, k, _ = operands
+        self._problem = PackedProblem(q, k, batch, scores, pages, self.variant, self.backend.limits)
         self._below_bytes: tuple[int, ...] = (0, 0, 0, 0)
         describe = describe_paged_sequence if self.is_paged else describe_sequence
         self._report = report_of(self.backend, describe)

@@ -97,6 +97,11 @@ __device__ __forceinline__ void warp_mma_step(
     }
 }
 
+// Whether loops over K stay loops. Unrolled, ptxas 13.5 converts the FP8 operands of several steps
+// ahead, and attention spills registers.
+template <typename Element>
+constexpr bool kRollsSteps = kConvertsFp8 && ptx::is_float8(MmaTypeOf<Element>::kType);
+
 template <typename Register, int kRegisters>
 __device__ __forceinline__ void clear_unless(
     bool accumulate, Register (&accumulators)[kRegisters]
@@ -114,10 +119,7 @@ __device__ __forceinline__ void warp_mma_tile(
     const WarpOperand<OperandA> a(start_a);
     const WarpOperand<OperandB> b(start_b);
     clear_unless(accumulate, accumulators);
-    // In attention with 128 columns ptxas 13.5 converts steps ahead, for which it spills registers.
-    constexpr bool kIsFp8 = ptx::is_float8(MmaTypeOf<typename OperandA::Element>::kType);
-    constexpr bool kIsRolled = kConvertsFp8 && kIsFp8 && OperandA::kSteps == 4;
-#pragma unroll(kIsRolled ? 1 : OperandA::kSteps)
+#pragma unroll(kRollsSteps<typename OperandA::Element> ? 1 : OperandA::kSteps)
     for (int step = 0; step < OperandA::kSteps; ++step) {
         u32 words[4];
         a.load_a(words, thread_in_warpgroup() / 32 * 16, step);
@@ -132,8 +134,16 @@ __device__ __forceinline__ void warp_mma_tile_rs(
 ) {
     const WarpOperand<OperandB> b(start_b);
     clear_unless(accumulate, accumulators);
+    u32 rest[kSteps][4];
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) warp_mma_step<A>(accumulators, a[step], b, step);
+    for (int i = 0; i < kSteps * 4; ++i) rest[i / 4][i % 4] = a[i / 4][i % 4];
+#pragma unroll(kRollsSteps<A> ? 1 : kSteps)
+    for (int step = 0; step < kSteps; ++step) {
+        warp_mma_step<A>(accumulators, rest[0], b, step);
+        // The next step to the front: a register has no index in a loop.
+#pragma unroll
+        for (int i = 4; i < kSteps * 4; ++i) rest[i / 4 - 1][i % 4] = rest[i / 4][i % 4];
+    }
 }
 
 }  // namespace tmaasync

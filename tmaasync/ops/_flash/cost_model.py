@@ -115,11 +115,17 @@ def rows_per_load(page_size: int, block_n: int) -> int:
 
 
 def choose_tile_config(
-    sizes: Sizes, sms: int, variant: Variant, shared_bytes: int = MAX_SHARED_BYTES
+    sizes: Sizes,
+    sms: int,
+    variant: Variant,
+    shared_bytes: int = MAX_SHARED_BYTES,
+    *,
+    converts_fp8: bool = False,
 ) -> TileConfig:
     """Return the fastest tile config: time is waves of tiles, times a tile's work over throughput.
 
     For packed sequences ``sizes`` describes a typical one. ``shared_bytes``: of a CTA, at most.
+    ``converts_fp8``: whether the chip's mma.sync multiplies FP8 as fp16.
     """
     transposes_v = _transposes_v(sizes, variant)
     throughput = tile_shapes(
@@ -142,7 +148,14 @@ def choose_tile_config(
     fastest = min(throughput, key=cost)
     alone = _config_of(fastest, sizes, variant, transposes_v=transposes_v)
     chosen = replace(alone, cluster=2) if multicast_pays(sizes, alone, variant, sms) else alone
+    if converts_fp8 and sizes.element_bytes == 1:
+        chosen = _narrowed(chosen)
     return chosen.within(shared_bytes)
+
+
+def _narrowed(config: TileConfig) -> TileConfig:
+    """Return a tile that spills no registers where FP8 is multiplied as fp16 (ptxas 13.5)."""
+    return replace(config, consumers=min(2, config.consumers), block_n=64)
 
 
 def _transposes_v(sizes: Sizes, variant: Variant) -> bool:

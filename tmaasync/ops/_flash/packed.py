@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tmaasync._driver import DeviceLimits
 from tmaasync._forks import cached_property
 from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync.ops._flash.config import GROUP_ROWS, Batch, Sizes, TileConfig, Variant, problem
-from tmaasync.ops._flash.cost_model import choose_tile_config
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.pages import Pages
 from tmaasync.ops._flash.schedule import packed_kv_splits, section
-from tmaasync.ops._flash.tensor_memory import tensor_memory_config
+from tmaasync.ops._flash.tensor_memory import config_on
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import overridden
 
@@ -23,7 +23,7 @@ takes 0.91 to 1.14 times as long from 1 to 64 sequences, with 16 splits 1.00 to 
 
 @dataclass(frozen=True)
 class PackedProblem:
-    """Packed arrays with the layouts of q and k, and a batch of given size on a GPU with ``sms``.
+    """Packed arrays with the layouts of q and k, and a batch of given size on a GPU.
 
     The lengths of the sequences may differ by call.
     """
@@ -34,22 +34,16 @@ class PackedProblem:
     scores: Scores
     pages: Pages
     variant: Variant
-    sms: int
-    shared_bytes: int
-    has_tensor_memory: bool = False
+    limits: DeviceLimits
 
     @cached_property
     def config(self) -> TileConfig:
-        config: TileConfig = (
-            tensor_memory_config(self._typical, self.sms, self.variant)
-            if self.has_tensor_memory
-            else choose_tile_config(self._typical, self.sms, self.variant, self.shared_bytes)
-        )
+        config = config_on(self.limits, self._typical, self.variant)
         tiles = self._tiles(config) * self.q.shape[1] // config.heads_per_tile
         if self.batch.is_invariant:
             splits = INVARIANT_SPLITS if self._is_short(config) else 1
         else:
-            splits = packed_kv_splits(tiles, self._typical, config, self.scores, self.sms)
+            splits = packed_kv_splits(tiles, self._typical, config, self.scores, self.limits.sms)
         few = config.for_queries(self.batch.max_queries)
         chosen: TileConfig = overridden(replace(few, kv_splits=splits))
         # The list costs a launch; it puts the longest tiles first (LPT), but split tiles all run
@@ -97,7 +91,7 @@ class PackedProblem:
         size = self.batch.size
         if self.batch.is_invariant:
             queries = 1 if self.batch.max_queries * self._heads_per_kv_head <= GROUP_ROWS else 4096
-            return self._sizes(queries, 8192)._replace(batch=self.sms)
+            return self._sizes(queries, 8192)._replace(batch=self.limits.sms)
         return self._sizes(max(1, self.q.shape[0] // size), max(1, self._packed.keys // size))
 
     @property

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tmaasync._elements import Element
-from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS, WITH_TENSOR_MEMORY
-from tmaasync.kernel import Backend
+from tmaasync._driver import DeviceLimits
+from tmaasync._hardware import (
+    CONVERTS_FP8,
+    MAX_SHARED_BYTES,
+    WARPGROUP_THREADS,
+    WITH_TENSOR_MEMORY,
+)
 from tmaasync.ops._flash.config import (
     GROUP_ROWS,
     Sizes,
@@ -16,6 +20,7 @@ from tmaasync.ops._flash.config import (
     packed_heads,
     padded_dim,
 )
+from tmaasync.ops._flash.cost_model import choose_tile_config
 
 _LANES = 128  # of tensor memory: rows of a query tile
 _ELEMENT_BYTES = 2
@@ -64,10 +69,14 @@ class TensorMemoryConfig(TileConfig):
         }
 
 
-def runs_on_tensor_memory(backend: Backend, operands: Element) -> bool:
-    """Return whether a device attends to operands of this type in tensor memory."""
-    is_16_bits = operands.itemsize == _ELEMENT_BYTES
-    return is_16_bits and backend.limits.compute_capability in WITH_TENSOR_MEMORY
+def config_on(limits: DeviceLimits, sizes: Sizes, variant: Variant) -> TileConfig:
+    """Return a device's tile config: on tensor memory where it has one, for 16-bit elements."""
+    chip = limits.compute_capability
+    if sizes.element_bytes == _ELEMENT_BYTES and chip in WITH_TENSOR_MEMORY:
+        return tensor_memory_config(sizes, limits.sms, variant)
+    return choose_tile_config(
+        *(sizes, limits.sms, variant, limits.shared_bytes), converts_fp8=chip in CONVERTS_FP8
+    )
 
 
 def tensor_memory_config(sizes: Sizes, sms: int, variant: Variant) -> TensorMemoryConfig:

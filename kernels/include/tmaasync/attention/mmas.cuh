@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/attention/pipelines.cuh>
+#include <tmaasync/operands/target.cuh>
 #include <tmaasync/structured/ring_consumer.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -20,7 +21,8 @@ public:
     // would add up to three quarters of their sum (measured on an H200). So the tensor cores
     // accumulate only one block, and blocks are added in fp32. Registers for both are free only
     // while no scores are live, and only for some columns at once: so a consumer's MMAs run one
-    // after the other.
+    // after the other. mma.sync that multiplies FP8 as fp16 accumulates in fp32: it adds P V to the
+    // accumulators, in the same order.
     static constexpr bool kAccumulatesInTwoLevels = Operands::kIsFp8;
 
     __device__ __forceinline__ explicit AttentionMmas(Pipelines& pipelines)
@@ -78,10 +80,14 @@ public:
     ) {
         float row_sum[4];
         Operands::HalfOfOnes::issue_row_sum(ones_, row_sum, probabilities);
-        values_.wait();
+        if constexpr (kConvertsFp8) {
+            issue_pv(accumulators, probabilities);
+        } else {
+            values_.wait();
 #pragma unroll
-        for (int first = 0; first < kHeadDim; first += kColumnsAtOnce) {
-            accumulate_columns(accumulators, probabilities, first);
+            for (int first = 0; first < kHeadDim; first += kColumnsAtOnce) {
+                accumulate_columns(accumulators, probabilities, first);
+            }
         }
         wgmma_fence_operands(row_sum);
         softmax.add_rounded(row_sum[0], row_sum[2]);

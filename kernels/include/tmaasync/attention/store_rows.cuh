@@ -3,6 +3,7 @@
 #include <tmaasync/attention/softmax.cuh>
 #include <tmaasync/bulk_group.cuh>
 #include <tmaasync/fragment.cuh>
+#include <tmaasync/operands/target.cuh>
 #include <tmaasync/ptx/fence.cuh>
 #include <tmaasync/warp.cuh>
 
@@ -24,7 +25,11 @@ __device__ __forceinline__ void store_attention_rows(
     if (leads) wait_group_read<0>();  // until the previous store has read `staged`
     warpgroup.sync();
     scale_rows(accumulators, normalizers);
-    store_accumulators<Output, 2 * kAccumulators>(staged, accumulators);
+    // A row that the compiler does not know: else it computes the addresses ahead of all tiles, and
+    // spills them.
+    u32 first_row = 0;
+    if constexpr (kConvertsFp8) first_row = __shfl_sync(kWholeWarp, first_row, 0);
+    store_accumulators<Output, 2 * kAccumulators>(staged, accumulators, first_row);
     fence_async_view_proxy();
     warpgroup.sync();
     if (leads) store_staged();
