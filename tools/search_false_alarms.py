@@ -1,11 +1,12 @@
 """Run every shipped, example and cookbook kernel under many schedules; nothing may be reported.
 
-    python tools/search_false_alarms.py [--seeds 200] [--cases matmul 05_multicast]
+    python tools/search_false_alarms.py [--seeds 200] [--cases matmul 05_multicast] [--record]
 
 Each launch is repeated on the same memory with every seed, alternately under the policies
 ``random`` and ``adversarial``, and all of it is searched for races. Launches of several devices are
 repeated together. A launch that already raises in its first run is a defect that the page shows,
 and is not repeated. Prints one line per case, and each report; exits with 1 if there is one.
+``--record`` puts each case into the results file when it is done.
 `make false-alarms` runs it: about an hour on two cores.
 """
 
@@ -13,8 +14,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import functools
 import io
+import os
+import platform
+import resource
 import runpy
 import sys
 import time
@@ -45,8 +50,12 @@ from emulate.planted.kernels import KERNELS, builder_of  # noqa: E402
 from emulate.tcgen05 import gemms, test_gemm, test_memory_forms  # noqa: E402
 from emulate.tcgen05 import test_cluster_launch_scheduler as launched  # noqa: E402
 from emulate.tcgen05 import test_pair_gemm as pairs  # noqa: E402
+from parity import test_stream_k  # noqa: E402
+from parity.backends import Emulate  # noqa: E402
 from planted_choices import choices  # noqa: E402
+from result_files import RESULTS, Section, read_section, write_section  # noqa: E402
 
+Case = tuple[str, Callable[[], Any]]
 RNG = np.random.default_rng(0)
 
 
@@ -57,21 +66,24 @@ def drawn(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> Any:
 # --- the cases ------------------------------------------------------------------------------------
 
 
-def operations() -> Iterator[tuple[str, Callable[[], Any]]]:
+def operations() -> Iterator[Case]:
     """Yield small calls of every operation."""
     yield from _matmuls()
+    yield from _groups()
     yield from _attentions()
     yield "conv2d", lambda: ops.conv2d(drawn(2, 9, 9, 32), drawn(48, 3, 3, 32), padding=1)
     yield from _copies()
 
 
-def _matmuls() -> Iterator[tuple[str, Callable[[], Any]]]:
+def _matmuls() -> Iterator[Case]:
     a, b = drawn(200, 136), drawn(136, 72)
     yield "matmul", lambda: ops.matmul(a, b)
     yield "matmul transposed", lambda: ops.matmul(a.T, drawn(200, 72), activation="relu")
     yield "matmul split-K", lambda: ops.matmul(drawn(64, 2048), drawn(2048, 64))
     yield "matmul split-K over the grid", split_over_grid
     yield "matmul of several tiles", lambda: ops.matmul(drawn(400, 128), drawn(128, 520))
+    yield "matmul of a batch", lambda: ops.matmul(drawn(3, 100, 72), drawn(3, 72, 136))
+    yield "matmul int8", lambda: ops.matmul(np.ones((150, 96), np.int8), np.ones((96, 72), np.int8))
     float8 = ml_dtypes.float8_e4m3fn
     yield (
         "matmul float8",
@@ -84,16 +96,25 @@ def _matmuls() -> Iterator[tuple[str, Callable[[], Any]]]:
             drawn(200, 256, dtype=float8), drawn(128, 256, dtype=float8).T, scales[0], scales[1].T
         ),
     )
+
+
+def _groups() -> Iterator[Case]:
+    ends = np.array([60, 60, 200], np.int32)
     yield (
         "grouped_matmul",
-        lambda: ops.grouped_matmul(a, drawn(3, 136, 64), np.array([60, 60, 200], np.int32)),
+        lambda: ops.grouped_matmul(drawn(200, 136), drawn(3, 136, 64), ends),
+    )
+    yield (
+        "k_grouped_matmul",
+        lambda: ops.k_grouped_matmul(drawn(200, 136).T, drawn(200, 72), ends),
     )
 
 
-def _attentions() -> Iterator[tuple[str, Callable[[], Any]]]:
+def _attentions() -> Iterator[Case]:
     q, k = drawn(1, 100, 4, 64), drawn(1, 250, 2, 64)
     yield "attention", lambda: ops.attention(q, k, k)
     yield "attention causal", lambda: ops.attention(q, k, k, causal=True, return_lse=True)
+    yield "attention window", lambda: ops.attention(q, k, k, window=(70, 20))
     yield (
         "attention split-KV",
         lambda: ops.attention(drawn(1, 1, 2, 64), drawn(1, 1500, 2, 64), drawn(1, 1500, 2, 64)),
@@ -105,13 +126,20 @@ def _attentions() -> Iterator[tuple[str, Callable[[], Any]]]:
             packed, packed, packed, np.array([0, 30, 30, 120], np.int32), causal=True
         ),
     )
+    pages, table = drawn(9, 16, 2, 64), np.array([[4, 0, 7], [8, 2, 1]], np.int32)
+    yield (
+        "varlen_attention paged",
+        lambda: ops.varlen_attention(
+            packed, pages, pages, [0, 30, 120], [0, 40, 85], page_table=table
+        ),
+    )
     # The deterministic form starts from counters that are zero, and a repeated launch finds them as
     # the one before left them.
     yield from (("attention float8", float8_attention), ("attention_backward", backward))
     yield "varlen_attention_backward", varlen_backward
 
 
-def _copies() -> Iterator[tuple[str, Callable[[], Any]]]:
+def _copies() -> Iterator[Case]:
     total = np.zeros((70, 64), np.float32)
     for name, count in (("", ()), (" of a stack", (3,))):
         addends = drawn(*count, 70, 64, dtype=np.float32)
@@ -150,7 +178,7 @@ def varlen_backward() -> None:
     ops.varlen_attention_backward(drawn(*packed.shape), *(packed, packed, packed), out, lse, ends)
 
 
-def tests() -> Iterator[tuple[str, Callable[[], Any]]]:
+def tests() -> Iterator[Case]:
     """Yield the kernels of the tests of planted defects, without a defect."""
     for name, make in KERNELS.items():
         yield f"planted {name}", functools.partial(sound, name, make)
@@ -160,7 +188,7 @@ def sound(name: str, make: Callable[[], Any]) -> None:
     make().run(builder_of(name))
 
 
-def of_blackwell() -> Iterator[tuple[str, Callable[[], Any]]]:
+def of_blackwell() -> Iterator[Case]:
     """Yield the kernels of the tests of tcgen05 and tensor memory, without a defect."""
     text, one = choices(gemms.GEMM, test_gemm.DEFECTS), gemms.problem(3, 3)
     yield "tcgen05 GEMM", lambda: test_gemm.run(text, one, None, "round_robin", 0)
@@ -217,29 +245,24 @@ def _block_scaled(m: int, n: int) -> dict[str, Callable[[], Any]]:
     return {name: functools.partial(block_scaled, m, n, *one) for name, one in _FORMATS.items()}
 
 
-def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield operations on the chip with tensor memory: matmuls, a convolution, attention."""
+def _on_tensor_memory() -> dict[str, Callable[[], Any]]:
+    """Return larger calls: CTA pairs, and two query tiles in flight."""
     q, k = drawn(2, 300, 4, 64), drawn(2, 400, 2, 64)
     a, b, c = drawn(300, 136), drawn(136, 264), drawn(300, 264)
-    calls: dict[str, Callable[[], Any]] = {
+    return {
         "one CTA": lambda: ops.matmul(a[:100], b),
         "pairs": lambda: ops.matmul(a, b),
         "an epilogue": lambda: ops.matmul(a, b, c=c, out=c, beta=0.5, activation="gelu"),
-        "attention": lambda: ops.attention(q, 4 * k, k),
-        "causal attention": lambda: ops.attention(q, k, k, causal=True, return_lse=True),
-        "packed attention": lambda: ops.varlen_attention(
+        "two query tiles": lambda: ops.attention(q, 4 * k, k),
+        "two causal query tiles": lambda: ops.attention(q, k, k, causal=True, return_lse=True),
+        "packed query tiles": lambda: ops.varlen_attention(
             q[0], k[0], k[0], [0, 130, 130, 300], [0, 30, 200, 400], causal=True
         ),
         "split-KV": lambda: ops.attention(q[:, :1], drawn(2, 3000, 2, 64), drawn(2, 3000, 2, 64)),
         "attention with softcap": lambda: ops.attention(q[:, :9], k, k, softcap=5.0),
-        "integers": lambda: ops.matmul(np.ones((150, 96), np.int8), np.ones((96, 72), np.int8)),
-        "conv2d": lambda: ops.conv2d(drawn(3, 12, 12, 32), drawn(72, 3, 3, 32), padding=1),
         "split-K": lambda: ops.matmul(drawn(200, 2048), drawn(2048, 136)),
-        "groups": lambda: ops.grouped_matmul(
+        "groups in pairs": lambda: ops.grouped_matmul(
             drawn(500, 136), drawn(4, 136, 72), np.array([60, 60, 90, 400], np.int32)
-        ),
-        "groups along K": lambda: ops.k_grouped_matmul(
-            drawn(200, 136).T, drawn(200, 72), np.array([60, 60, 90, 190], np.int32)
         ),
         "FP8 with float32 scales": lambda: float_scaled(300, 264),
         **_block_scaled(300, 264),
@@ -248,25 +271,24 @@ def on_tensor_memory() -> Iterator[tuple[str, Callable[[], Any]]]:
             for name, one in _FORMATS.items()
         },
     }
-    for name, call in calls.items():
-
-        def on_chip(call: Callable[[], Any] = call) -> None:
-            with emulate.chip("sm_100a"):
-                call()
-
-        yield f"on tensor memory: {name}", on_chip
 
 
-def where_warps_multiply() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the operations of tensor cores on a chip that has neither wgmma nor tcgen05."""
-    for name, call in (*_matmuls(), *_attentions(), *_block_scaled(70, 72).items()):
+def on_blackwell() -> Iterator[Case]:
+    """Yield the operations on the chip with tensor memory, and on the one without."""
+    of_stream_k = test_stream_k.SMALL["three CTAs to a tile"]
+    stream_k = functools.partial(test_stream_k.launch, Emulate(), of_stream_k)
+    own = {"sm_100a": _on_tensor_memory(), "sm_120a": _block_scaled(70, 72)}
+    for chip, more in own.items():
+        for name, call in (*operations(), ("stream-K GEMM", stream_k), *more.items()):
+            # Refused on the second, for whose shared memory it is too large; a tile of Hopper's.
+            is_other = chip == "sm_120a" and "backward" in name
+            if not is_other and call is not split_over_grid:
+                yield f"{chip}: {name}", functools.partial(on_chip, chip, call)
 
-        def on_chip(call: Callable[[], Any] = call) -> None:
-            with emulate.chip("sm_120a"):
-                call()
 
-        if "backward" not in name and call is not split_over_grid:
-            yield f"mma.sync: {name}", on_chip
+def on_chip(chip: str, call: Callable[[], Any]) -> None:
+    with emulate.chip(chip):
+        call()
 
 
 def example(path: Path) -> None:
@@ -285,12 +307,11 @@ def page(path: Path) -> None:
             block.run(names)
 
 
-def cases() -> Iterator[tuple[str, Callable[[], Any]]]:
+def cases() -> Iterator[Case]:
     yield from operations()
     yield from tests()
     yield from of_blackwell()
-    yield from on_tensor_memory()
-    yield from where_warps_multiply()
+    yield from on_blackwell()
     for path in sorted((ROOT / "examples").glob("*.py")):
         yield f"examples/{path.stem}", functools.partial(example, path)
     folders = ("cookbook", "tutorial", ".")
@@ -335,6 +356,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--cases", nargs="*", default=[], help="parts of names; all by default")
+    parser.add_argument("--record", action="store_true", help="put the rows into the results file")
     options = parser.parse_args()
     total, reported = 0, 0
     for name, case in cases():
@@ -353,8 +375,31 @@ def main() -> int:
             print(f"  {report}", flush=True)
         total += replays.runs
         reported += len(replays.reports) + bool(failure)
+        if options.record:
+            counts = {"launches": replays.launches, "runs": replays.runs}
+            reports = {"reports": replays.reports, "failure": failure}
+            _record({"case": name, "seeds": options.seeds, **counts, **reports})
     print(f"{total} runs, {reported} reports")
     return int(reported > 0)
+
+
+def _record(row: dict[str, Any]) -> None:
+    """Put a case's row into the results file, in place of an older one."""
+    path = RESULTS / "cpu" / "false_alarms.jsonl"
+    now = Section(circumstances(), [row])
+    write_section(path, read_section(path).with_part(now) if path.exists() else now)
+
+
+def circumstances() -> dict[str, Any]:
+    """Return what a results file says of a run on the CPU."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg()[0],
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
 
 
 def _run(case: Callable[[], Any], replays: Replays) -> str:

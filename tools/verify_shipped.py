@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import io
-import os
-import platform
-import resource
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from search_false_alarms import backward, cases, clc, drawn, launched
+from search_false_alarms import (
+    RESULTS,
+    Case,
+    Section,
+    backward,
+    cases,
+    circumstances,
+    clc,
+    drawn,
+    launched,
+    write_section,
+)
 
 from tmaasync import ops
 from tmaasync.emulate.launch.verdict import Verdict
 from tmaasync.emulate.launch.verify import verifying
-
-Case = tuple[str, Callable[[], Any]]
 
 
 def small() -> Iterator[Case]:
@@ -97,17 +102,7 @@ def _verified(
 
 
 def _record(rows: list[dict[str, Any]]) -> None:
-    from result_files import RESULTS, Section, write_section  # noqa: PLC0415 - of benchmarks/
-
-    measured = {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "load_average": os.getloadavg()[0],
-        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }
-    print(write_section(RESULTS / "cpu" / "verified.jsonl", Section(measured, rows)))
+    print(write_section(RESULTS / "cpu" / "verified.jsonl", Section(circumstances(), rows)))
 
 
 if __name__ == "__main__":
