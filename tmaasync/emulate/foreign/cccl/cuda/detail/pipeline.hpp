@@ -67,12 +67,17 @@ public:
     TMAASYNC_EMULATE_INLINE ~pipeline() { quit(); }
 
     // Returns true in the last thread that leaves: its stages are then free for another pipeline.
+    // Lanes that leave together leave by one of them, as in libcu++.
     TMAASYNC_EMULATE_INLINE bool quit() {
         if (!users_) return false;
-        const unsigned before =
-            atomic_ref<unsigned, kScope>(*users_).fetch_sub(1, memory_order_acq_rel);
+        const auto state = reinterpret_cast<unsigned long long>(users_);
+        const unsigned lanes = __match_any_sync(__activemask(), state);
+        atomic_ref<unsigned, kScope> users(*users_);
         users_ = nullptr;
-        if (before != 1) return false;
+        const unsigned before_own = (1u << tmaasync_emulate::current_thread().lane) - 1;
+        if (lanes & before_own) return false;
+        const unsigned leaving = __popc(lanes);
+        if (users.fetch_sub(leaving, memory_order_acq_rel) != leaving) return false;
         if constexpr (kScope == thread_scope_block) {
             for (unsigned stage = 0; stage < stages_; ++stage) {
                 detail::tma::mbarrier_inval(detail::shared_address(&produced_[stage]));
