@@ -2,7 +2,8 @@
 
     python tools/verify_shipped.py [--cases matmul 05_multicast] [--max-runs 2000] [--record]
 
-`search_false_alarms.py` lists the cases; a few with a dynamic scheduler are smaller here. Prints a
+`search_false_alarms.py` lists the cases; a few with a dynamic scheduler, or of several devices, are
+smaller here. Prints a
 row for each launch; exits with 1 if one is violated. ``--record`` writes the results file.
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
+import importlib
 import io
 import sys
 from collections.abc import Callable, Iterator
@@ -17,10 +20,13 @@ from typing import Any
 
 import numpy as np
 from search_false_alarms import (
+    KERNELS,
     RESULTS,
+    ROOT,
     Case,
     Section,
     backward,
+    builder_of,
     cases,
     circumstances,
     clc,
@@ -29,7 +35,7 @@ from search_false_alarms import (
     write_section,
 )
 
-from tmaasync import ops
+from tmaasync import emulate, enable_peer_access, ops
 from tmaasync.emulate.launch.verdict import Verdict
 from tmaasync.emulate.launch.verify import verifying
 
@@ -50,6 +56,36 @@ def small() -> Iterator[Case]:
     yield "cluster launch control", lambda: clc.visit(source, (4, 1, 1), 1)
     several = clc.source_of(clc.SEVERAL)
     yield "cluster launch control of pairs", lambda: clc.visit(several, (6, 1, 1), 2)
+    yield "planted steal", steal
+    yield "examples/08_ragged_attention", lambda: main_of("08_ragged_attention", LENGTHS=[70, 5])
+    yield "examples/ragged_mha", lambda: main_of("ragged_mha", TEXT="A text. Of three. Sentences.")
+    yield "examples/ring_attention", ring
+
+
+def steal() -> None:
+    job = KERNELS["steal"]()
+    values, sums, counter, _ = job.arguments
+    arguments, results = (values[:4], sums[:4], counter, 4), [(sums[:4], values[:4].sum(1))]
+    dataclasses.replace(job, arguments=arguments, results=results).run(builder_of("steal"))
+
+
+def main_of(name: str, **constants: Any) -> None:
+    """Run an example with other sizes."""
+    sys.path.append(str(ROOT / "examples"))
+    module = importlib.import_module(name)
+    vars(module).update(constants)
+    module.main()
+
+
+def ring() -> None:
+    """Exchange gradients of as few rows as make two tiles of keys add to one part of dQ."""
+    with emulate.devices(2) as world:
+        enable_peer_access(range(2))
+        q, k, v, dout = ([one.array(drawn(1, 66, 1, 64)) for one in world] for _ in range(4))
+        out, lse = ops.ring_attention(q, k, v, causal=True, return_lse=True)
+        world.synchronize()
+        ops.ring_attention_backward(dout, q, k, v, out, lse, causal=True)
+        world.synchronize()
 
 
 def few_and_all() -> Iterator[Case]:
@@ -64,7 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", nargs="*", default=[], help="parts of names; all by default")
     parser.add_argument("--max-runs", type=int, default=2000, help="of each launch")
-    parser.add_argument("--max-seconds", type=float, default=60, help="of each launch")
+    parser.add_argument("--max-seconds", type=float, default=30, help="of each launch")
     parser.add_argument("--record", action="store_true", help="write the results file")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
@@ -88,7 +124,10 @@ def _verified(
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 case()
-        except Exception as error:  # a case of several devices, or of torch's processes
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # a case of several devices, or of torch's processes
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
     for number, one in enumerate(Verdict(tuple(verification.verdicts)).launches):
         row = one.as_dict()
