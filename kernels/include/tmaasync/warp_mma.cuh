@@ -97,10 +97,13 @@ __device__ __forceinline__ void warp_mma_step(
     }
 }
 
-// Whether loops over K stay loops. Unrolled, ptxas 13.5 converts the FP8 operands of several steps
-// ahead, and attention spills registers.
+// Whether a loop over K stays a loop. Unrolled, ptxas 13.5 loads FP8 operands of several steps
+// ahead, and on sm_100 converts them: attention spills registers. With both operands in shared
+// memory, as in GEMMs, only conversions count.
 template <typename Element>
-constexpr bool kRollsSteps = kConvertsFp8 && ptx::is_float8(MmaTypeOf<Element>::kType);
+constexpr bool kRollsRegisters = !kHasWgmma && ptx::is_float8(MmaTypeOf<Element>::kType);
+template <typename Element>
+constexpr bool kRollsSteps = kConvertsFp8 && kRollsRegisters<Element>;
 
 template <typename Register, int kRegisters>
 __device__ __forceinline__ void clear_unless(
@@ -137,7 +140,7 @@ __device__ __forceinline__ void warp_mma_tile_rs(
     u32 rest[kSteps][4];
 #pragma unroll
     for (int i = 0; i < kSteps * 4; ++i) rest[i / 4][i % 4] = a[i / 4][i % 4];
-#pragma unroll(kRollsSteps<A> ? 1 : kSteps)
+#pragma unroll(kRollsRegisters<A> ? 1 : kSteps)
     for (int step = 0; step < kSteps; ++step) {
         warp_mma_step<A>(accumulators, rest[0], b, step);
         // The next step to the front: a register has no index in a loop.
