@@ -7,7 +7,7 @@ Each launch is repeated on the same memory with every seed, alternately under th
 repeated together. A launch that already raises in its first run is a defect that the page shows,
 and is not repeated. Prints one line per case, and each report; exits with 1 if there is one.
 ``--record`` puts each case into the results file when it is done.
-`make false-alarms` runs it: about an hour on two cores.
+`make false-alarms` runs it: some hours on two cores.
 """
 
 from __future__ import annotations
