@@ -33,7 +33,7 @@ __device__ __forceinline__ void cap_scores(float (&scores)[kScores], float scale
 __device__ __forceinline__ float log_sum_exp(float scaled_max, float row_sum) {
     constexpr float kLn2 = 0.6931471805599453f;
     if (row_sum == 0) return masked_score();
-    const float lse = scaled_max * kLn2 + logf(row_sum);
+    const float lse = (scaled_max + __log2f(row_sum)) * kLn2;
     return lse < -kLargestFloat ? -kLargestFloat : lse;
 }
 

@@ -6,18 +6,15 @@
 #include <cmath>
 #include <limits>
 #include <tmaasync_emulate/calls.hpp>
+#include <tmaasync_emulate/special_functions.hpp>
 
 // --- fast functions ------------------------------------------------------------------------------
 
-// Functions that are approximate on the chip. Here they take the chip's steps, each rounded once:
-// exponentials and logarithms of other bases use base 2.
+// Functions that are approximate on the chip. Here they take the chip's steps: exponentials and
+// logarithms of other bases use base 2. Sine and cosine are the C library's.
 inline float __fdividef(float a, float b) noexcept {
-    // For a divisor this large the chip returns 0, or NaN if a is infinite.
-    const float size = std::fabs(b);
-    if (size > 0x1p126f && size < std::numeric_limits<float>::infinity()) {
-        return a * std::copysign(0.0f, b);
-    }
-    return a / b;
+    const float scale = std::fabs(b) < 0x1p-126f ? 0x1p24f : 1;
+    return ::tmaasync_emulate::special::rcp(b * scale) * (a * scale);
 }
 inline float fdividef(float a, float b) noexcept {
     return a / b;
@@ -33,17 +30,17 @@ inline float __saturatef(float x) noexcept {
     extern "C" TMAASYNC_EMULATE_INLINE float NAME(float x) noexcept { \
         return RESULT;                                                \
     }
-TMAASYNC_EMULATE_FAST(__expf, ::exp2f(x * 1.44269504f))
-TMAASYNC_EMULATE_FAST(__exp10f, ::exp2f(x * 3.32192809f))
-TMAASYNC_EMULATE_FAST(__log2f, ::log2f(x))
-TMAASYNC_EMULATE_FAST(__logf, ::log2f(x) * 0.693147181f)
-TMAASYNC_EMULATE_FAST(__log10f, ::log2f(x) * 0.301029996f)
+TMAASYNC_EMULATE_FAST(__expf, ::tmaasync_emulate::special::ex2_approx<false>(x * 1.44269504f))
+TMAASYNC_EMULATE_FAST(__exp10f, ::tmaasync_emulate::special::ex2_approx<false>(x * 3.32192809f))
+TMAASYNC_EMULATE_FAST(__log2f, ::tmaasync_emulate::special::lg2_approx<false>(x))
+TMAASYNC_EMULATE_FAST(__logf, __log2f(x) * 0.693147181f)
+TMAASYNC_EMULATE_FAST(__log10f, __log2f(x) * 0.301029996f)
 TMAASYNC_EMULATE_FAST(__sinf, ::sinf(x))
 TMAASYNC_EMULATE_FAST(__cosf, ::cosf(x))
 TMAASYNC_EMULATE_FAST(__tanf, __fdividef(::sinf(x), ::cosf(x)))
-TMAASYNC_EMULATE_FAST(__tanhf, ::tanhf(x))
+TMAASYNC_EMULATE_FAST(__tanhf, ::tmaasync_emulate::special::tanh(x))
 extern "C" TMAASYNC_EMULATE_INLINE float __powf(float x, float y) noexcept {
-    return ::exp2f(y * ::log2f(x));
+    return ::tmaasync_emulate::special::ex2_approx<false>(y * __log2f(x));
 }
 extern "C" TMAASYNC_EMULATE_INLINE void __sincosf(float x, float* sine, float* cosine) noexcept {
     *sine = ::sinf(x);
@@ -101,10 +98,10 @@ Wider<T> length_of_array(int count, const T* components) {
 }  // namespace tmaasync_emulate
 
 inline float rsqrtf(float x) noexcept {
-    return static_cast<float>(1.0 / std::sqrt(static_cast<double>(x)));
+    return ::tmaasync_emulate::special::rsqrt_approx<false>(x);
 }
 inline float __frsqrt_rn(float x) noexcept {
-    return rsqrtf(x);
+    return static_cast<float>(1.0 / std::sqrt(static_cast<double>(x)));
 }
 inline double rsqrt(double x) noexcept {
     return static_cast<double>(1.0L / std::sqrt(static_cast<long double>(x)));

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <tmaasync/operands/integers.cuh>
+#include <tmaasync_emulate/special_functions.hpp>
 
 namespace tmaasync::ptx {
 
 __device__ __forceinline__ float ex2_approx_ftz(float x) {
-    const float power = std::exp2(x);
-    return power < 0x1p-126f ? 0 : power;
+    return tmaasync_emulate::special::ex2(x);
 }
 
 }  // namespace tmaasync::ptx

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <tmaasync_emulate/inline_ptx/registers.hpp>
 #include <tmaasync_emulate/intrinsics.hpp>
+#include <tmaasync_emulate/special_functions.hpp>
 
 namespace tmaasync_emulate::inline_ptx {
 
@@ -278,34 +279,58 @@ TMAASYNC_EMULATE_OF_PAIRS(
 #undef TMAASYNC_EMULATE_LIST
 #undef TMAASYNC_EMULATE_OF_PAIRS
 
-// --- approximations, as exact as the C library ---------------------------------------------------
+// --- approximations: the special function unit, and sine and cosine of the C library
+// --------------
 
-template <bool kFtz, Single T, typename Compute>
-T approximated(Compute compute, T value) {
-    return canonical(
-        flushed<kFtz>(static_cast<T>(compute(static_cast<float>(flushed<kFtz>(value)))))
-    );
-}
-template <bool kFtz, typename T, typename Compute>
-Pair<T> approximated(Compute compute, Pair<T> value) {
-    return {approximated<kFtz>(compute, value.low), approximated<kFtz>(compute, value.high)};
-}
-
-#define TMAASYNC_EMULATE_APPROXIMATION(NAME, RESULT)                             \
-    template <bool kFtz, typename T>                                             \
-    T NAME(T value) {                                                            \
-        return approximated<kFtz>([](float x) { return float(RESULT); }, value); \
+// The unit cuts off what halves do not hold.
+template <Single T>
+T toward_zero(float value) {
+    if constexpr (std::is_same_v<T, BF16>) {
+        return std::bit_cast<BF16>(
+            static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16)
+        );
+    } else {
+        const T nearest = static_cast<T>(value);
+        const float size = std::fabs(value);
+        if (!(std::fabs(static_cast<float>(nearest)) > size && size < 0x1p16f)) return nearest;
+        return std::bit_cast<F16>(
+            static_cast<std::uint16_t>(std::bit_cast<std::uint16_t>(nearest) - 1)
+        );
     }
-TMAASYNC_EMULATE_APPROXIMATION(power_of_two, std::exp2(x))
-TMAASYNC_EMULATE_APPROXIMATION(log_of_two, std::log2(x))
-TMAASYNC_EMULATE_APPROXIMATION(sine, std::sin(x))
-TMAASYNC_EMULATE_APPROXIMATION(cosine, std::cos(x))
-TMAASYNC_EMULATE_APPROXIMATION(hyperbolic_tangent, std::tanh(x))
+}
+
+template <Single T, typename Compute>
+T approximated(Compute compute, T value) {
+    if constexpr (std::is_same_v<T, float>) {
+        return canonical(compute(value));
+    } else {
+        return canonical(toward_zero<T>(compute(static_cast<float>(value))));
+    }
+}
+template <typename T, typename Compute>
+Pair<T> approximated(Compute compute, Pair<T> value) {
+    return {approximated(compute, value.low), approximated(compute, value.high)};
+}
+
+#define TMAASYNC_EMULATE_APPROXIMATION(NAME, RESULT)                       \
+    template <bool kFtz, typename T>                                       \
+    T NAME(T value) {                                                      \
+        return approximated([](float x) { return float(RESULT); }, value); \
+    }
+TMAASYNC_EMULATE_APPROXIMATION(power_of_two, special::ex2_approx<kFtz>(x))
+TMAASYNC_EMULATE_APPROXIMATION(log_of_two, special::lg2_approx<kFtz>(x))
+TMAASYNC_EMULATE_APPROXIMATION(sine, flushed<kFtz>(std::sin(flushed<kFtz>(x))))
+TMAASYNC_EMULATE_APPROXIMATION(cosine, flushed<kFtz>(std::cos(flushed<kFtz>(x))))
+TMAASYNC_EMULATE_APPROXIMATION(hyperbolic_tangent, special::tanh(x))
 #undef TMAASYNC_EMULATE_APPROXIMATION
 
 template <Round kRound, bool kFtz, typename T>
 T reciprocal(T value) {
-    return quotient<kRound, kFtz>(T{1}, value);
+    if constexpr (kRound == Round::kNone && std::is_same_v<T, float>) {
+        return special::rcp_approx<kFtz>(value);
+    } else {
+        return quotient<kRound, kFtz>(T{1}, value);
+    }
 }
 template <Round kRound, bool kFtz, typename T>
 T root(T value) {
@@ -314,6 +339,7 @@ T root(T value) {
 }
 template <bool kFtz, typename T>
 T reciprocal_root(T value) {
+    if constexpr (std::is_same_v<T, float>) return special::rsqrt_approx<kFtz>(value);
     const double wide = flushed<kFtz>(value);
     return canonical(flushed<kFtz>(static_cast<T>(1 / std::sqrt(wide))));
 }
