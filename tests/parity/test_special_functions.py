@@ -1,6 +1,6 @@
 """ex2, lg2, rcp, rsqrt and tanh with .approx have the bits of the chip, and so has attention.
 
-The digests are of an H200's results. benchmarks/probe_special_functions.py wrote those of
+The digests are of an H200's results. benchmarks/probe_special_functions.py wrote the digests of
 instructions, and compared all 2^32 floats there.
 """
 
@@ -17,7 +17,7 @@ from tmaasync import ops
 
 SECTION = read_section(RESULTS / "nvidia_h200" / "special_functions.jsonl")
 DIGESTS = {row["case"]: row["results_sha256"] for row in SECTION.rows if "results_sha256" in row}
-# Of outputs, by head dimension and causality: the operands are drawn in this order.
+# The digest of each output, by head dimension and causality. Operands are drawn in this order.
 ATTENTION = {
     (64, False): "047f1e7b20f803e9",
     (128, False): "04446b66cd7b1a30",

@@ -2,9 +2,8 @@
 // benchmarks/probe_special_functions.py compares all 2^32 inputs of each with a chip.
 //
 // A table gives a quadratic for the upper bits of the argument, and the lower bits k are put in:
-// constant + linear * k + square * k^2. The unit leaves out the partial products of k^2 in its
-// lower columns, and rounds nothing but the result, towards zero. Subnormal arguments and results
-// are 0. (Form: Oberman and Siu, "A High-Performance Area-Efficient Multifunction Interpolator",
+// constant + linear * k + square * k^2. The unit leaves out partial products of k^2 in its lower
+// columns, and rounds the result alone, towards zero. Subnormal arguments and results are 0. (Form: Oberman and Siu, "A High-Performance Area-Efficient Multifunction Interpolator",
 // 2005. Columns and coefficients: fitted to results of an H200.)
 #pragma once
 
@@ -36,8 +35,9 @@ inline bool is_zero(unsigned bits) {
     return exponent_of(bits) == -kBias;
 }
 
-// k^2 of a k of kBits bits. Of its partial products those of the upper 8 bits are there, but the
-// lowest of these times itself, and those of an upper and a lower bit in the columns above them.
+// The square of k, which has kBits bits, without the partial products that the unit leaves out: of
+// two lower bits; of the lowest upper bit with itself; of an upper and a lower bit below a column.
+// The upper bits are 8.
 template <int kBits>
 long long truncated_square(unsigned k) {
     constexpr int kLower = kBits - 8;
@@ -138,7 +138,7 @@ inline float tanh(float x) {
     return float_of(sign | bits_of(truncated(within, kFixed)));
 }
 
-// --- PTX: with .ftz, and without, where ptxas scales what is or would be subnormal ---------------
+// --- PTX with .ftz, and without: there ptxas scales subnormal arguments and results --------------
 
 template <bool kFtz>
 float ex2_approx(float x) {
