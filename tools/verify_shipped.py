@@ -100,7 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", nargs="*", default=[], help="parts of names; all by default")
     parser.add_argument("--max-runs", type=int, default=2000, help="of each launch")
-    parser.add_argument("--max-seconds", type=float, default=30, help="of each launch")
+    parser.add_argument("--max-seconds", type=float, default=60, help="of each launch")
     parser.add_argument("--record", action="store_true", help="write the results file")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
