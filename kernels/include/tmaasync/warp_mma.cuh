@@ -2,6 +2,7 @@
 
 #include <tmaasync/fragment.cuh>
 #include <tmaasync/operands/target.cuh>
+#include <tmaasync/ptx/cvt.cuh>
 #include <tmaasync/ptx/ldmatrix.cuh>
 #include <tmaasync/ptx/mma_m16n8.cuh>
 #include <tmaasync/warp.cuh>
@@ -72,6 +73,45 @@ private:
     u32 exchange_;
 };
 
+// A pair of FP8 elements as fp16.
+template <ptx::MmaType kType>
+__device__ __forceinline__ u32 float8_as_half(u32 pair) {
+    constexpr bool kIsE4M3 = kType == ptx::MmaType::kE4M3;
+    return ptx::cvt_rn_f16x2<kIsE4M3 ? ptx::SmallFloat::kE4M3 : ptx::SmallFloat::kE5M2>(pair);
+}
+
+// Multiply by 8 columns of B, 32 bytes of K.
+template <ptx::MmaType kA, ptx::MmaType kB, typename Register>
+__device__ __forceinline__ void warp_mma_block(
+    Register* accumulators, const u32 (&a)[4], u32 b0, u32 b1
+) {
+    ptx::mma_m16n8<kA, kB>(accumulators, a, b0, b1);
+}
+
+// FP8 as fp16 where ptxas would convert it, and add the sum of each 32 elements to the accumulators
+// with FADD. The order of K is free: a word's four elements are both halves of K of one fp16
+// instruction.
+template <ptx::MmaType kA, ptx::MmaType kB>
+__device__ __forceinline__ void warp_mma_block(
+    float* accumulators, const u32 (&a)[4], u32 b0, u32 b1
+) {
+    if constexpr (kConvertsFp8 && ptx::is_float8(kA)) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const u32 word = half == 0 ? b0 : b1, above = a[2 * half], below = a[2 * half + 1];
+            const u32 rows[4] = {
+                float8_as_half<kA>(above), float8_as_half<kA>(below),
+                float8_as_half<kA>(above >> 16), float8_as_half<kA>(below >> 16)
+            };
+            ptx::mma_m16n8<ptx::MmaType::kF16, ptx::MmaType::kF16>(
+                accumulators, rows, float8_as_half<kB>(word), float8_as_half<kB>(word >> 16)
+            );
+        }
+    } else {
+        ptx::mma_m16n8<kA, kB>(accumulators, a, b0, b1);
+    }
+}
+
 // Multiply a warp's 16 rows of A, in registers, by the columns of B: one step of K.
 template <typename A, typename OperandB, typename Register, int kRegisters>
 __device__ __forceinline__ void warp_mma_step(
@@ -87,13 +127,13 @@ __device__ __forceinline__ void warp_mma_step(
     for (int block = 0; block + 1 < kBlocks; block += 2) {
         u32 words[4];
         b.load_b(words, block * 8, step);
-        ptx::mma_m16n8<kA, kB>(accumulators + block * kEach, a, words[0], words[1]);
-        ptx::mma_m16n8<kA, kB>(accumulators + (block + 1) * kEach, a, words[2], words[3]);
+        warp_mma_block<kA, kB>(accumulators + block * kEach, a, words[0], words[1]);
+        warp_mma_block<kA, kB>(accumulators + (block + 1) * kEach, a, words[2], words[3]);
     }
     if constexpr (kBlocks % 2 == 1) {
         u32 words[2];
         b.load_b(words, (kBlocks - 1) * 8, step);
-        ptx::mma_m16n8<kA, kB>(accumulators + (kBlocks - 1) * kEach, a, words[0], words[1]);
+        warp_mma_block<kA, kB>(accumulators + (kBlocks - 1) * kEach, a, words[0], words[1]);
     }
 }
 

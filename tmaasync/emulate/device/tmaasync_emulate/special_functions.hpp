@@ -4,8 +4,8 @@
 // A table gives a quadratic for the upper bits of the argument, and the lower bits k are put in:
 // constant + linear * k + square * k^2. The unit leaves out partial products of k^2 in its lower
 // columns, and rounds the result alone, towards zero. Subnormal arguments and results are 0.
-// The form is that of Oberman and Siu, "A High-Performance Area-Efficient Multifunction
-// Interpolator", 2005. Linear programs found the coefficients: the inequalities are the results of
+// Oberman and Siu have this form ("A High-Performance Area-Efficient Multifunction Interpolator",
+// 2005). Linear programs found the coefficients: the inequalities are the results of
 // an H200 for all k.
 #pragma once
 

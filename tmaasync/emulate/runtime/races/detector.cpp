@@ -171,7 +171,7 @@ void Detector::fence(uint32_t thread, bool reaches_clusters, bool reaches_device
 void Detector::acquire_at(uint32_t thread, uintptr_t address, Scope scope) {
     if (scope == Scope::kSystem && grid_.has_peers()) {
         const AtomicPlace& place = grid_.place_for_all(address);
-        acquire_from_devices(thread, place.seen, place.published);
+        acquired_from_all_[thread].join_others(place.seen, place.published);
     }
     note_atomic(thread, address);
     read_place(thread, grid_.place_of(address, device_), scope != Scope::kCta);
@@ -212,7 +212,7 @@ void Detector::acquire_epoch(uint32_t thread, uintptr_t address, uint32_t value,
         if (const AtomicPlace* const place = posts->within(device_, *post)) {
             read_place(thread, *place, true);
         }
-        acquire_from_devices(thread, post->seen, post->published);
+        acquired_from_all_[thread].join_others(post->seen, post->published);
     } else {
         acquire_at(thread, address, Scope::kSystem);
     }

@@ -183,13 +183,6 @@ private:
     // Acquires the writes that others released at the address on this device.
     void read_place(uint32_t thread, const AtomicPlace& place, bool reaches_clusters);
 
-    void acquire_from_devices(
-        uint32_t thread, const ClusterClocks& seen, const ClusterClocks& published
-    ) {
-        acquired_from_all_[thread].others.join(seen);
-        acquired_from_all_[thread].offered.join(published);
-    }
-
     // Publishes writes to other devices through an atomic operation at system scope. Release and
     // acquire are fences at that scope, and both are needed.
     void release_to_devices(uint32_t thread, uintptr_t address);

@@ -14,6 +14,11 @@ void View::join(const View& other) {
     join_relaxed(other);
 }
 
+void View::join_others(const ClusterClocks& done, const ClusterClocks& published) {
+    others.join(done);
+    offered.join(published);
+}
+
 void View::join_relaxed(const View& other) {
     issued_after.join(other.issued_after);
     for (int space = 0; space < 2; ++space) published[space].join(other.published[space]);

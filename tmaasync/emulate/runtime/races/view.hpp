@@ -37,6 +37,9 @@ struct View {
     // agents.
     void join_async_agents(const View& other, Agent first);
 
+    // Joins what other clusters did, and of it what their writers made visible to TMA.
+    void join_others(const ClusterClocks& done, const ClusterClocks& published);
+
     Clock seen;  // accesses that happen before the thread's next access
     // Accesses that happen before its next copy or wgmma: more than `seen` after a relaxed wait.
     Clock issued_after;
