@@ -11,10 +11,8 @@ and of docs/install.md. Peak memory is of the whole process up to then.
 
 from __future__ import annotations
 
-import datetime
 import functools
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -26,7 +24,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from result_files import RESULTS, Section, write_section
+from result_files import RESULTS, Section, circumstances_on_cpu, peak_mib, write_section
 
 from tmaasync import Kernel, emulate, ops, trace
 
@@ -209,10 +207,6 @@ def in_words(rows: list[dict[str, Any]]) -> str:
     return "\n".join(table + firsts)
 
 
-def peak_mib() -> int:
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-
-
 def main() -> None:
     rows: list[dict[str, Any]] = []
     for processes in (1, PROCESSES):
@@ -223,14 +217,7 @@ def main() -> None:
         for name, run in CASES:
             rows.append(measure_case(name, run))
             print(rows[-1], flush=True)
-    measured = {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-        "load_average": os.getloadavg()[0],
-        "peak_memory_mib": peak_mib(),
-    }
+    measured = circumstances_on_cpu()
     print(write_section(PATH, Section(measured, rows)), in_words(rows), sep="\n\n")
 
 

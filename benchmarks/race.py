@@ -27,7 +27,7 @@ from result_files import (
     Section,
     kept_rows,
     name_in_paths,
-    read_section,
+    write_part,
     write_section,
 )
 
@@ -199,10 +199,8 @@ def record(
     measured = circumstances()
     measured["packages"] |= versions
     path = RESULTS / name_in_paths(measured["gpu"]) / f"{section}.jsonl"
-    whole = Section(measured, rows)
-    if is_part and path.exists():
-        whole = read_section(path).with_part(whole)
-    return write_section(path, whole)
+    write = write_part if is_part else write_section
+    return write(path, Section(measured, rows))
 
 
 @contextmanager

@@ -8,7 +8,11 @@ digit, so that a new measurement changes the lines of its own rows only.
 
 from __future__ import annotations
 
+import datetime
 import json
+import os
+import platform
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -46,6 +50,28 @@ def write_section(path: Path, section: Section) -> Path:
     lines = [{"measured": section.measured}, *section.rows]
     path.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
     return path
+
+
+def write_part(path: Path, part: Section) -> Path:
+    """Put rows into a section's file, in place of its own of the same "case"."""
+    return write_section(path, read_section(path).with_part(part) if path.exists() else part)
+
+
+def peak_mib() -> int:
+    """Return the most memory that this process had, in MiB."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def circumstances_on_cpu() -> dict[str, Any]:
+    """Return the date, the machine and the load that a section without a GPU is measured with."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg()[0],
+        "peak_memory_mib": peak_mib(),
+    }
 
 
 def read_section(path: Path) -> Section:

@@ -14,12 +14,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import functools
 import io
-import os
-import platform
-import resource
 import runpy
 import sys
 import time
@@ -53,7 +49,7 @@ from emulate.tcgen05 import test_pair_gemm as pairs  # noqa: E402
 from parity import test_stream_k  # noqa: E402
 from parity.backends import Emulate  # noqa: E402
 from planted_choices import choices  # noqa: E402
-from result_files import RESULTS, Section, read_section, write_section  # noqa: E402
+from result_files import RESULTS, Section, circumstances_on_cpu, write_part  # noqa: E402
 
 Case = tuple[str, Callable[[], Any]]
 RNG = np.random.default_rng(0)
@@ -386,20 +382,7 @@ def main() -> int:
 def _record(row: dict[str, Any]) -> None:
     """Put a case's row into the results file, in place of an older one."""
     path = RESULTS / "cpu" / "false_alarms.jsonl"
-    now = Section(circumstances(), [row])
-    write_section(path, read_section(path).with_part(now) if path.exists() else now)
-
-
-def circumstances() -> dict[str, Any]:
-    """Return what a results file says of a run on the CPU."""
-    return {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "load_average": os.getloadavg()[0],
-        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }
+    write_part(path, Section(circumstances_on_cpu(), [row]))
 
 
 def _run(case: Callable[[], Any], replays: Replays) -> str:

@@ -3,8 +3,8 @@
     python tools/verify_shipped.py [--cases matmul 05_multicast] [--max-runs 2000] [--record]
 
 `search_false_alarms.py` lists the cases; a few with a dynamic scheduler, or of several devices, are
-smaller here. Prints a
-row for each launch; exits with 1 if one is violated. ``--record`` writes the results file.
+smaller here. Prints a row for each launch; exits with 1 if one is violated. ``--record`` writes the
+results file.
 """
 
 from __future__ import annotations
@@ -21,18 +21,14 @@ from typing import Any
 import numpy as np
 from search_false_alarms import (
     KERNELS,
-    RESULTS,
     ROOT,
     Case,
-    Section,
     backward,
     builder_of,
     cases,
-    circumstances,
     clc,
     drawn,
     launched,
-    write_section,
 )
 
 from tmaasync import emulate, enable_peer_access, ops
@@ -124,10 +120,7 @@ def _verified(
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 case()
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # a case of several devices, or of torch's processes
+        except (Exception, SystemExit) as error:  # an example ends so, where it lacks something
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
     for number, one in enumerate(Verdict(tuple(verification.verdicts)).launches):
         row = one.as_dict()
@@ -141,7 +134,14 @@ def _verified(
 
 
 def _record(rows: list[dict[str, Any]]) -> None:
-    print(write_section(RESULTS / "cpu" / "verified.jsonl", Section(circumstances(), rows)))
+    from result_files import (  # noqa: PLC0415 - of benchmarks/
+        RESULTS,
+        Section,
+        circumstances_on_cpu,
+        write_section,
+    )
+
+    print(write_section(RESULTS / "cpu" / "verified.jsonl", Section(circumstances_on_cpu(), rows)))
 
 
 if __name__ == "__main__":

@@ -279,8 +279,7 @@ TMAASYNC_EMULATE_OF_PAIRS(
 #undef TMAASYNC_EMULATE_LIST
 #undef TMAASYNC_EMULATE_OF_PAIRS
 
-// --- approximations: the special function unit, and sine and cosine of the C library
-// --------------
+// --- approximations: the special function unit; sine and cosine of the C library -----------------
 
 // The unit cuts off what halves do not hold.
 template <Single T>
