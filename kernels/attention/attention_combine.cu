@@ -162,7 +162,8 @@ private:
         for (int i = 0; i < kQuadsOfLane; ++i) {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                accumulators[i].values[j] += factor * loaded[partial][i].values[j];
+                float& sum = accumulators[i].values[j];
+                sum = fmaf(factor, loaded[partial][i].values[j], sum);
             }
         }
     }

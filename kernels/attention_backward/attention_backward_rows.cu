@@ -48,8 +48,8 @@ __device__ __forceinline__ float row_delta(const SharedMemory& shared, int row) 
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const float2 first = unpack_pair<Element>(a[i]), second = unpack_pair<Element>(b[i]);
-            partial[0] += first.x * second.x;
-            partial[1] += first.y * second.y;
+            partial[0] = fmaf(first.x, second.x, partial[0]);
+            partial[1] = fmaf(first.y, second.y, partial[1]);
         }
     }
     return partial[0] + partial[1];

@@ -175,10 +175,10 @@ private:
         if constexpr (HAS_SOFTCAP) {
             cap_scores(scores, problem.scale_in_tanh);
 #pragma unroll
-            for (int i = 0; i < BLOCK_M / 2; ++i) factors[i] = 1 - scores[i] * scores[i];
+            for (int i = 0; i < BLOCK_M / 2; ++i) factors[i] = fmaf(-scores[i], scores[i], 1);
         }
 #pragma unroll
-        for (int i = 0; i < BLOCK_M / 2; ++i) scores[i] = scores[i] * scale - lse[i];
+        for (int i = 0; i < BLOCK_M / 2; ++i) scores[i] = fmaf(scores[i], scale, -lse[i]);
         // The assembler moves no exponentials over the branch: half are computed next to dP, and it
         // interleaves the others with dS.
         constexpr int kBefore = HAS_SOFTCAP ? 0 : BLOCK_M / 4;

@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_tensor_mem
                 if constexpr (IS_SCALED) value *= scale;
                 if constexpr (kBiasSide == BiasSide::kColumns) value += bias_at(bias, column, n);
                 if constexpr (kBiasSide == BiasSide::kRows) value += bias_at(bias, row, m);
-                if constexpr (HAS_ADDEND) value += beta * source;
+                if constexpr (HAS_ADDEND) value = fmaf(beta, source, value);
                 return activated<static_cast<Activation>(ACTIVATION)>(value);
             };
             if constexpr (HAS_ADDEND) {

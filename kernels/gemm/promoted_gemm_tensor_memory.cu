@@ -65,7 +65,8 @@ __device__ __forceinline__ void promote(
         if (column + kColumns == kOwnColumns) accumulators.release();
 #pragma unroll
         for (int i = 0; i < kColumns; ++i) {
-            total[column + i] += of_row * of_column(first + column + i) * partial[i];
+            const float scale = of_row * of_column(first + column + i);
+            total[column + i] = fmaf(scale, partial[i], total[column + i]);
         }
     }
 }

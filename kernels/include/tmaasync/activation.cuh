@@ -20,16 +20,16 @@ __device__ __forceinline__ float relu(float x) {
 // error function is Abramowitz and Stegun's 7.1.26, to 2e-7, without branches.
 __device__ __forceinline__ float gelu(float x) {
     constexpr float kSqrtHalf = 0.70710678f, kLog2E = 1.44269504f;
-    const float t = ptx::rcp_approx_ftz(1.0f + 0.3275911f * kSqrtHalf * fabsf(x));  // NaN of NaN
+    const float t = ptx::rcp_approx_ftz(fmaf(0.3275911f * kSqrtHalf, fabsf(x), 1));  // NaN of NaN
     float sum = 0.5f * 1.061405429f;
-    sum = sum * t - 0.5f * 1.453152027f;
-    sum = sum * t + 0.5f * 1.421413741f;
-    sum = sum * t - 0.5f * 0.284496736f;
-    sum = sum * t + 0.5f * 0.254829592f;
+    sum = fmaf(sum, t, -0.5f * 1.453152027f);
+    sum = fmaf(sum, t, 0.5f * 1.421413741f);
+    sum = fmaf(sum, t, -0.5f * 0.284496736f);
+    sum = fmaf(sum, t, 0.5f * 0.254829592f);
     // Beyond 10 the tail is 0, also where x is infinite.
     const float size = fminf(fabsf(x), 10.0f);
     const float tail = sum * t * ptx::ex2_approx_ftz(-0.5f * kLog2E * size * size);
-    return fmaxf(x, 0.0f) - size * tail;
+    return fmaf(-size, tail, fmaxf(x, 0.0f));
 }
 
 // Functions of minus infinity, which is a sum below all fp32 numbers, are 0: 0 times it would not
@@ -47,7 +47,7 @@ __device__ __forceinline__ float silu(float x) {
 // less. In terms of exp: 0.5 (1 + tanh(u)) is 1 / (1 + exp(-2 u)).
 __device__ __forceinline__ float gelu_tanh(float x) {
     constexpr float kFactor = -2.30220819f;  // -2 sqrt(2 / pi) log2(e)
-    const float exponent = x * (kFactor + kFactor * 0.044715f * x * x);
+    const float exponent = x * fmaf(kFactor * 0.044715f * x, x, kFactor);
     // The second factor is not a number where x is none.
     return fmaxf(x, kLowestFloat) * ptx::rcp_approx_ftz(1.0f + ptx::ex2_approx_ftz(exponent));
 }

@@ -258,8 +258,8 @@ struct Addend {
                            i % kPerRowBlock * (Chunks::Chunk::kColumns / 2);
                 const auto& chunk = Chunks::chunk(stage, number, i - first);
                 const auto add = [&](int j, float low, float high) {
-                    s[j] += factor * low;
-                    s[j + 1] += factor * high;
+                    s[j] = fmaf(factor, low, s[j]);
+                    s[j + 1] = fmaf(factor, high, s[j + 1]);
                 };
                 Chunks::Chunk::read(chunk, add, shifted_by(tile.m + i / kPerRowBlock * 64, last));
             }

@@ -262,10 +262,10 @@ private:
         const float upper = rows.upper * column, lower = rows.lower * column;
 #pragma unroll
         for (int i = 0; i < kMmaColumns / 2; i += 4) {
-            accumulators[i] += upper * partial[i];
-            accumulators[i + 1] += upper * partial[i + 1];
-            accumulators[i + 2] += lower * partial[i + 2];
-            accumulators[i + 3] += lower * partial[i + 3];
+            accumulators[i] = fmaf(upper, partial[i], accumulators[i]);
+            accumulators[i + 1] = fmaf(upper, partial[i + 1], accumulators[i + 1]);
+            accumulators[i + 2] = fmaf(lower, partial[i + 2], accumulators[i + 2]);
+            accumulators[i + 3] = fmaf(lower, partial[i + 3], accumulators[i + 3]);
         }
     }
 
@@ -277,10 +277,10 @@ private:
         for (int i = 0; i < kMmaColumns / 2; i += 4) {
             const int column = accumulator_column(thread_in_warpgroup(), i);
             const float2 scale = *reinterpret_cast<const float2*>(columns + column);
-            accumulators[i] += rows.upper * scale.x * partial[i];
-            accumulators[i + 1] += rows.upper * scale.y * partial[i + 1];
-            accumulators[i + 2] += rows.lower * scale.x * partial[i + 2];
-            accumulators[i + 3] += rows.lower * scale.y * partial[i + 3];
+            accumulators[i] = fmaf(rows.upper * scale.x, partial[i], accumulators[i]);
+            accumulators[i + 1] = fmaf(rows.upper * scale.y, partial[i + 1], accumulators[i + 1]);
+            accumulators[i + 2] = fmaf(rows.lower * scale.x, partial[i + 2], accumulators[i + 2]);
+            accumulators[i + 3] = fmaf(rows.lower * scale.y, partial[i + 3], accumulators[i + 3]);
         }
     }
 };
