@@ -29,6 +29,8 @@ EXCEPTIONS = {
     "atom_inc_up_to": "and a minimum, as in atom_add_quotient",
     "even_cta_of_pair": "no instruction, but the rank in a shared address",
     "grid_barrier": "the address of the workspace is in two registers",
+    "grid_barrier_arrive": "an atomicAdd() that emulate.verify takes for an arrival",
+    "grid_barrier_try_wait": "a read that emulate.verify takes for a wait",
     "shared_address": "CUDA has the instruction, cvta.to.shared, as a built-in function",
     "wgmma_fence_operand": "no instruction, but a fence for the compiler, which assembly alone is",
 }

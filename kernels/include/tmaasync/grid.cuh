@@ -19,9 +19,8 @@ __device__ __forceinline__ void sync_grid() {
         const u32 others = gridDim.x * gridDim.y * gridDim.z - 1;
         const bool is_first = blockIdx.x + blockIdx.y + blockIdx.z == 0;
         __threadfence();
-        const u32 before = atomicAdd(barrier, is_first ? 0x80000000 - others : 1);
-        const volatile u32* const current = barrier;
-        while (((before ^ *current) & 0x80000000) == 0) __nanosleep(32);
+        const u32 before = ptx::grid_barrier_arrive(barrier, is_first ? 0x80000000 - others : 1);
+        while (!ptx::grid_barrier_try_wait(barrier, before)) __nanosleep(32);
         __threadfence();
     }
     __syncthreads();

@@ -96,6 +96,10 @@ SENTENCES = {
     "NamedBarrierShape": "barrier {} of {} threads; barriers are 0 to 15 and take whole warps",
     "NamedBarrierThreads": "barrier {} is used for {} and for {} threads at once",
     "ClusterArrivalTwice": "barrier.cluster.arrive twice without barrier.cluster.wait between them",
+    "GridArrivalTwice": (
+        "a block arrives at the barrier of the grid twice without a wait between them. Call "
+        "barrier_wait() before the next barrier_arrive()"
+    ),
     "GridIsNotCooperative": (
         "a barrier of the grid in a launch that is not cooperative: its blocks need not be "
         "resident at once. Launch the kernel with cooperative=True"

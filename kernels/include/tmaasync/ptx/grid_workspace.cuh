@@ -16,4 +16,14 @@ __device__ __forceinline__ u32* grid_barrier() {
     return workspace == nullptr ? nullptr : workspace + 1;
 }
 
+// Arrives for a block, whose share of 2^31 it adds. Returns the word as it was.
+__device__ __forceinline__ u32 grid_barrier_arrive(u32* barrier, u32 share) {
+    return atomicAdd(barrier, share);
+}
+
+// True if the highest bit has changed.
+__device__ __forceinline__ bool grid_barrier_try_wait(const volatile u32* barrier, u32 before) {
+    return ((before ^ *barrier) & 0x80000000) != 0;
+}
+
 }  // namespace tmaasync::ptx

@@ -267,8 +267,11 @@ TMAASYNC_EMULATE_CALL void wait_for_signal(
     const uint32_t* word, uint32_t rank, uint32_t signal, uint32_t epoch
 );
 
-// The word of the grid barrier in a cooperative launch.
+// The barrier of the grid in a cooperative launch: its word, an arrival for a block, which returns
+// the phase, and a wait for the phase.
 TMAASYNC_EMULATE_CALL uint32_t* grid_barrier();
+TMAASYNC_EMULATE_CALL uint32_t grid_barrier_arrive();
+TMAASYNC_EMULATE_CALL void grid_barrier_wait(uint32_t phase);
 TMAASYNC_EMULATE_CALL bool is_cooperative();
 
 // griddepcontrol.wait

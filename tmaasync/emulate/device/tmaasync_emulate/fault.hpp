@@ -53,6 +53,7 @@ enum class FaultKind : uint32_t {
     kNamedBarrierShape,
     kNamedBarrierThreads,
     kClusterArrivalTwice,
+    kGridArrivalTwice,
     kGridIsNotCooperative,
     kAheadOfPreviousGrids,
     // warps

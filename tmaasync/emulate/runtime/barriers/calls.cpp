@@ -1,6 +1,7 @@
 // The functions that kernels call for barriers.
 
 #include "barriers/cluster_barrier.hpp"
+#include "barriers/grid_barrier.hpp"
 #include "barriers/init_order.hpp"
 #include "barriers/mbarrier.hpp"
 #include "barriers/mbarrier_waits.hpp"
@@ -92,12 +93,15 @@ void fence_mbarrier_init() {
 }
 
 uint32_t* grid_barrier() {
-    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    uint32_t* const barrier = fiber.cluster->launch.grid_barrier;
-    if (!barrier) {
-        fail(fiber, FaultKind::kGridIsNotCooperative);
-    }
-    return barrier;
+    return grid_barrier_of(TMAASYNC_EMULATE_CALLER());
+}
+
+uint32_t grid_barrier_arrive() {
+    return arrive_at_grid(TMAASYNC_EMULATE_CALLER());
+}
+
+void grid_barrier_wait(uint32_t phase) {
+    wait_for_grid(TMAASYNC_EMULATE_CALLER(), phase);
 }
 
 }  // namespace tmaasync_emulate

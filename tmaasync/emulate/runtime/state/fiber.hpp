@@ -129,6 +129,7 @@ struct Fiber : Thread {
     Priority priority = Priority::kUsual;
     uint64_t asked_in_vain = UINT64_MAX;  // the cluster's progress at its last poll
     bool has_arrived_at_cluster = false;
+    bool has_arrived_at_grid = false;
     uint32_t votes = 0;  // number of votes that it has taken part in
     std::size_t register_changes = 0;
     NarrowAccess narrow_access;

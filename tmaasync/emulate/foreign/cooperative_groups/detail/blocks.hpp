@@ -128,7 +128,7 @@ TMAASYNC_EMULATE_INLINE cluster_group this_cluster() {
 class grid_group {
 public:
     struct arrival_token {
-        unsigned before;
+        unsigned phase;
     };
 
     TMAASYNC_EMULATE_INLINE operator thread_group() const {
@@ -138,19 +138,15 @@ public:
     TMAASYNC_EMULATE_INLINE static bool is_valid() { return tmaasync_emulate::is_cooperative(); }
     TMAASYNC_EMULATE_INLINE static void sync() { barrier_wait(barrier_arrive()); }
 
-    // The highest bit of the barrier changes when all blocks have arrived: they add up to 2^31.
     TMAASYNC_EMULATE_INLINE static arrival_token barrier_arrive() {
         __syncthreads();
         if (thread_block::thread_rank() != 0) return {0};
-        const unsigned others = static_cast<unsigned>(num_blocks()) - 1;
         __threadfence();
-        const unsigned count = block_rank() == 0 ? 0x80000000 - others : 1;
-        return {atomicAdd(tmaasync_emulate::grid_barrier(), count)};
+        return {tmaasync_emulate::grid_barrier_arrive()};
     }
     TMAASYNC_EMULATE_INLINE static void barrier_wait(arrival_token&& token) {
         if (thread_block::thread_rank() == 0) {
-            const volatile unsigned* const current = tmaasync_emulate::grid_barrier();
-            while (((token.before ^ *current) & 0x80000000) == 0) __nanosleep(32);
+            tmaasync_emulate::grid_barrier_wait(token.phase);
             __threadfence();
         }
         __syncthreads();
