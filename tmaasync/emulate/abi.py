@@ -292,8 +292,13 @@ class HeldWord(ctypes.Structure):
 
 
 @_read
+class HeldBlock(ctypes.Structure):
+    """A block of the kernels' heap."""
+
+
+@_read
 class UndoLog(ctypes.Structure):
-    """The words that a run changes, as they were before it."""
+    """The words and blocks that a run changes, as they were before it."""
 
 
 @_read

@@ -24,8 +24,6 @@ Run = Callable[[Interleaving | None, abi.UndoLog], RunNotes]
 class RepeatedLaunch:
     """A launch, or launches that run together, whose runs start from the memory of the first.
 
-    Blocks that kernels allocate are left as they are.
-
     Attributes:
         launches: The program and the configuration of each, in the order of their threads' numbers.
     """
@@ -36,8 +34,8 @@ class RepeatedLaunch:
         self._run_once = run
         self._before = launch_before()
         self._number = 0
-        self._first: ctypes.Array[abi.HeldWord] | None = None
-        self._last: ctypes.Array[abi.HeldWord] | None = None
+        self._first: abi.UndoLog | None = None
+        self._last: abi.UndoLog | None = None
 
     @property
     def name(self) -> str:
@@ -58,7 +56,7 @@ class RepeatedLaunch:
         Raises:
             TMAError: The run's error.
         """
-        self._exchange(self._last)
+        self._undo_last()
         keep_before(self._before)
         log = abi.UndoLog(launch=self._number)
         try:
@@ -66,26 +64,50 @@ class RepeatedLaunch:
                 return self._run_once(interleaving, log)
         finally:
             self._number = log.launch
-            raw = taken(
-                ctypes.cast(log.word, ctypes.c_void_p).value,
-                log.words * ctypes.sizeof(abi.HeldWord),
-            )
-            self._last = (abi.HeldWord * log.words).from_buffer_copy(raw)
+            self._last = _owned(log)
             if self._first is None:
                 self._first = self._last
 
     def leave_first(self) -> None:
-        """Leave the memory as the first run left it."""
+        """Leave the memory as the first run left it. No run follows."""
+        if self._first is None:
+            return
         if self._last is not self._first:
-            self._exchange(self._last)
+            self._undo_last()
             self._exchange(self._first)
-            self._last = self._first
+        self._drop_blocks(self._first)
+        self._first = self._last = None
 
-    def _exchange(self, words: ctypes.Array[abi.HeldWord] | None) -> None:
+    def _undo_last(self) -> None:
+        if self._last is None:
+            return
+        self._exchange(self._last)
+        if self._last is not self._first:
+            self._drop_blocks(self._last)
+
+    def _exchange(self, log: abi.UndoLog) -> None:
         """Undo a run, or redo it."""
-        if words:
-            runtime = self.launches[0][0].runtime
-            runtime.tmaasync_emulate_exchange(words, ctypes.c_uint64(len(words)))
+        self.launches[0][0].runtime.tmaasync_emulate_exchange(ctypes.byref(log))
+
+    def _drop_blocks(self, log: abi.UndoLog) -> None:
+        """Give back blocks of the kernels' heap that are free, once no run needs them again."""
+        self.launches[0][0].runtime.tmaasync_emulate_drop_blocks(ctypes.byref(log))
+
+
+def _owned(log: abi.UndoLog) -> abi.UndoLog:
+    """Take the arrays of a log over."""
+    words, blocks = (
+        (kind * count).from_buffer_copy(
+            taken(ctypes.cast(first, ctypes.c_void_p).value, count * ctypes.sizeof(kind))
+        )
+        for kind, first, count in (
+            (abi.HeldWord, log.word, log.words),
+            (abi.HeldBlock, log.block, log.blocks),
+        )
+    )
+    return abi.UndoLog(
+        launch=log.launch, word=words, words=len(words), block=blocks, blocks=len(blocks)
+    )
 
 
 class Explorer(Protocol):

@@ -170,11 +170,20 @@ struct HeldWord {
     uint64_t word;
 };
 
-// The words that a run changes, as they were before it. Python gives them back to free().
+// A block of the kernels' heap.
+struct HeldBlock {
+    uint64_t address;
+    uint64_t is_held;  // 1 if kernels may use it
+};
+
+// The words and blocks that a run changes, as they were before it. Python gives both arrays back to
+// free().
 struct UndoLog {
     uint64_t launch;  // number of the launch that the run repeats; 0: it repeats none
     HeldWord* word;
     uint64_t words;
+    HeldBlock* block;
+    uint64_t blocks;
 };
 
 struct LaunchNumbers {

@@ -8,6 +8,7 @@
 #include "host/interrupts.hpp"
 #include "host/process_mutex.hpp"
 #include "launch/grid.hpp"
+#include "memory/kernel_heap.hpp"
 #include "report/report.hpp"
 #include "state/cluster.hpp"
 #include "verify/sync_order.hpp"
@@ -243,11 +244,20 @@ extern "C" TMAASYNC_EMULATE_CALL Report* tmaasync_emulate_launch_together(
     return report.release();
 }
 
-// Exchanges the words of a log with those in memory: it undoes the run, and again redoes it.
-extern "C" TMAASYNC_EMULATE_CALL void tmaasync_emulate_exchange(HeldWord* word, uint64_t words) {
-    for (HeldWord* one = word; one != word + words; ++one) {
-        std::swap(one->word, *reinterpret_cast<uint64_t*>(one->address));
+// Exchanges the words and blocks of a log with those in memory: it undoes the run, and again redoes
+// it.
+extern "C" TMAASYNC_EMULATE_CALL void tmaasync_emulate_exchange(UndoLog* log) {
+    for (HeldWord& one : std::span(log->word, log->words)) {
+        std::swap(one.word, *reinterpret_cast<uint64_t*>(one.address));
     }
+    for (HeldBlock& one : std::span(log->block, log->blocks)) {
+        one.is_held = KernelHeap::set_held(one.address, one.is_held != 0);
+    }
+}
+
+// Gives back the blocks of a log that are free.
+extern "C" TMAASYNC_EMULATE_CALL void tmaasync_emulate_drop_blocks(const UndoLog* log) {
+    for (const HeldBlock& one : std::span(log->block, log->blocks)) KernelHeap::drop(one.address);
 }
 
 extern "C" TMAASYNC_EMULATE_CALL void tmaasync_emulate_free_report(Report* report) {

@@ -206,7 +206,8 @@ static Reach checked_reach(Fiber& fiber, uintptr_t address, uint64_t bytes, bool
         return reach;
     }
     if (KernelHeap::holds(address, bytes)) return {};
-    if (const Reach reach = memory.reach_of(address, bytes); reach.end) return reach;
+    const bool was_freed = KernelHeap::was_freed(address);
+    if (const Reach reach = memory.reach_of(address, bytes); reach.end && !was_freed) return reach;
     if (is_no_shared_address(address)) fail(fiber, FaultKind::kPointerOutsideShared);
     fail(fiber, {FaultKind::kBeyondArrays, access_of(writes), bytes, hexadecimal(address)});
 }

@@ -5,16 +5,13 @@
 #include <cstdint>
 #include <tmaasync_emulate/calls.hpp>
 
-#include "memory/kernel_heap.hpp"
 #include "state/cluster.hpp"
 
 namespace tmaasync_emulate {
 
-// Called before any write to global memory. Blocks of the kernels' heap may be free before a launch
-// is undone.
+// Called before any write to global memory.
 inline void keep_before_write(const Cluster& cluster, uintptr_t address, uint64_t bytes) {
-    Undo* const undo = cluster.launch.memory.undo;
-    if (undo && !KernelHeap::holds(address, bytes)) undo->keep(address, bytes);
+    if (Undo* const undo = cluster.launch.memory.undo) undo->keep(address, bytes);
 }
 
 // Called before any write that is not an mbarrier instruction.

@@ -61,19 +61,36 @@ void* fill(const void* site, void* to, int value, std::size_t bytes) {
 
 void* allocate(std::size_t bytes) {
     void* const memory = KernelHeap::allocate(bytes);
-    if (memory && is_on_fiber()) {
-        if (Detector* detector = TMAASYNC_EMULATE_CALLER().cluster->detector.get()) {
-            detector->forget_global(reinterpret_cast<uintptr_t>(memory), bytes);
-        }
-    }
+    if (!memory || !is_on_fiber()) return memory;
+    const Cluster& cluster = *TMAASYNC_EMULATE_CALLER().cluster;
+    const auto block = reinterpret_cast<uintptr_t>(memory);
+    if (cluster.detector) cluster.detector->forget_global(block, bytes);
+    if (Undo* const undo = cluster.launch.memory.undo) undo->keep_block(block, false);
     return memory;
 }
 
+// To free a block is to write to all of it, for the race detector.
+static void end_block(Fiber& fiber, uintptr_t block) {
+    const std::optional<std::size_t> bytes = KernelHeap::bytes_of(block);
+    if (!bytes) fail(fiber, {FaultKind::kFreeOfNoBlock, hexadecimal(block)});
+    Detector* const detector = fiber.cluster->detector.get();
+    if (!detector) return;
+    const Actor actor = detector->ordinary(fiber.number, fiber.site, Operation::kWrite);
+    detector->global(actor, block, *bytes, true);
+    stop_if_race(fiber);
+}
+
 void release(const void* site, void* memory) {
-    if (!memory || KernelHeap::release(memory)) return;
-    if (!is_on_fiber()) return;
-    Fiber& fiber = caller(reinterpret_cast<uintptr_t>(site));
-    fail(fiber, {FaultKind::kFreeOfNoBlock, hexadecimal(reinterpret_cast<uintptr_t>(memory))});
+    const auto block = reinterpret_cast<uintptr_t>(memory);
+    if (!block) return;
+    Undo* undo = nullptr;
+    if (is_on_fiber()) {
+        Fiber& fiber = caller(reinterpret_cast<uintptr_t>(site));
+        end_block(fiber, block);
+        undo = fiber.cluster->launch.memory.undo;
+    }
+    KernelHeap::set_held(block, false);
+    undo ? undo->keep_block(block, true) : KernelHeap::drop(block);
 }
 
 // The emulator executes accesses in program order. The detector models the orders that the chip

@@ -1,4 +1,4 @@
-// The words of global memory that a repeated launch changes.
+// The words of global memory, and the blocks of the kernels' heap, that a repeated launch changes.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +22,30 @@ public:
         }
     }
 
+    // Called before a block is freed, and after it is allocated.
+    void keep_block(uintptr_t block, bool was_held) { blocks_.try_emplace(block, was_held); }
+
     // Called at the end of the launch.
     void hand_over(UndoLog& log) const {
         log.words = words_.size();
-        log.word = nullptr;
-        if (words_.empty()) return;
-        log.word = static_cast<HeldWord*>(std::malloc(words_.size() * sizeof(HeldWord)));
-        if (!log.word) throw std::bad_alloc();
-        HeldWord* next = log.word;
-        for (const auto& [address, word] : words_) *next++ = {address, word};
+        log.word = copied<HeldWord>(words_);
+        log.blocks = blocks_.size();
+        log.block = copied<HeldBlock>(blocks_);
     }
 
 private:
+    template <typename Held, typename Map>
+    static Held* copied(const Map& map) {
+        if (map.empty()) return nullptr;
+        auto* const all = static_cast<Held*>(std::malloc(map.size() * sizeof(Held)));
+        if (!all) throw std::bad_alloc();
+        Held* next = all;
+        for (const auto& [address, held] : map) *next++ = {address, held};
+        return all;
+    }
+
     std::unordered_map<uintptr_t, uint64_t> words_;
+    std::unordered_map<uintptr_t, bool> blocks_;
 };
 
 }  // namespace tmaasync_emulate
