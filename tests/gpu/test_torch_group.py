@@ -14,7 +14,10 @@ torch: Any = pytest.importorskip("torch")
 torch_ranks: Any = pytest.importorskip("torch_ranks")
 pytest.importorskip("torch.distributed._symmetric_memory")
 
-CASES = ["forward_and_backward", "collectives", "compiled", "refusals", "subgroups", "graphs"]
+CASES = [
+    *("forward_and_backward", "ring", "collectives", "compiled", "refusals", "subgroups"),
+    "graphs",
+]
 
 
 @pytest.mark.timeout(300)

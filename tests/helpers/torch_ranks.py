@@ -17,7 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import ring_cases
 import torch
 import torch.distributed as dist
 from torch.utils.flop_counter import FlopCounterMode
@@ -157,11 +159,50 @@ def check_collectives(ranks: Ranks) -> None:
         assert torch.equal(term.grad, grads[0])
 
 
+def check_ring(ranks: Ranks) -> None:
+    """Attention to the keys of all ranks, and its gradients."""
+    of_all = len(UNEVEN) * ranks.count
+    for causal, dtype, sizes in [
+        (True, BF16, (1, 2 * of_all, 4, 2, 64)),
+        (False, torch.float16, (2, 3 * of_all, 2, 2, 72)),
+    ]:
+        batch, length, heads, kv_heads, head_dim = sizes
+        shapes = ((batch, length, one, head_dim) for one in (heads, heads, kv_heads, kv_heads))
+        dout, *whole = (one.float().cpu().numpy() for one in ranks.draw(*shapes, dtype=dtype))
+        grad, *own = (part(ranks, one, causal, dtype) for one in (dout, *whole))
+        packed = torch.cat(own, 2).requires_grad_()  # its parts have gaps between positions
+        q, k, v = packed.split([heads, kv_heads, kv_heads], 2)
+        out, lse = operators.ring_attention(
+            q, k, v, causal=causal, return_lse=True, deterministic=not causal
+        )
+        out.backward(grad)
+        grads = packed.grad.split([heads, kv_heads, kv_heads], 2)
+        found = [everywhere(ranks, one) for one in (out, lse, *grads)]
+        ring_cases.check(found[0], whole, causal=causal, lse=found[1])
+        ring_cases.check_gradients(found[2:], dout, whole, causal=causal)
+
+
+def part(ranks: Ranks, whole: Any, causal: bool, dtype: Any) -> Any:
+    own = ring_cases.shards(whole, ranks.count, causal=causal)[ranks.rank]
+    return torch.from_numpy(own).to(dtype).to(ranks.device)
+
+
+def everywhere(ranks: Ranks, tensor: Any) -> list[Any]:
+    """Return the arrays of all ranks."""
+    found: list[Any] = [None] * ranks.count
+    dist.all_gather_object(found, tensor.detach().float().cpu().numpy())
+    return [np.asarray(one) for one in found]
+
+
 def check_compiled(ranks: Ranks) -> None:
     x = ranks.draw(*[(32, 64)] * ranks.count)[ranks.rank].requires_grad_()
     up, down = (ranks.draw(*[(64, 64)] * ranks.count)[ranks.rank].requires_grad_() for _ in "ud")
 
     def layer(x: Any, up: Any, down: Any) -> Any:
+        heads = x.view(1, 32, 1, 64)
+        x = operators.ring_attention(heads, heads, heads, causal=True, deterministic=True).view_as(
+            x
+        )
         hidden = torch.relu(operators.all_gather_matmul(x, up.T, group=dist.group.WORLD))
         return operators.matmul_reduce_scatter(hidden, down.T)
 
@@ -206,6 +247,10 @@ def check_flops(ranks: Ranks) -> None:
         with FlopCounterMode(display=False) as counter:
             call().float().sum().backward()
         assert counter.get_total_flops() == matmuls * 2 * m * k * n
+    (heads,) = ranks.draw((2, 16, 3, 64))
+    with FlopCounterMode(display=False) as counter:
+        operators.ring_attention(*[heads.requires_grad_()] * 3).float().sum().backward()
+    assert counter.get_total_flops() == (2 + 5) * 2 * 2 * 3 * 64 * 16 * (16 * ranks.count)
 
 
 def check_missing(ranks: Ranks) -> None:
@@ -255,6 +300,14 @@ def check_refusals(ranks: Ranks) -> None:
     refuses(lambda: operators.all_gather_matmul(a, b, rows=[1]), "rows is a list of 1")
     refuses(lambda: operators.all_gather(a.int()), "it holds bfloat16, float16 or float32")
     refuses(lambda: operators.all_gather_matmul(a, b, group=3), "it must be a process group")
+    q, k = ranks.draw((1, 16, 4, 64), (1, 16, 3, 64))
+    refuses(lambda: operators.ring_attention(q, k, k), "k has 3 heads")
+    refuses(
+        lambda: operators.ring_attention(q[:, :5], q[:, :5], q[:, :5], causal=True),
+        "two chunks",
+    )
+    other = q[:, : 8 * (ranks.rank + 1)]
+    refuses(lambda: operators.ring_attention(other, other, other), "different calls")
     assert operators.matmul_all_reduce(a, b).shape == (16, 8)  # the group is as good as new
 
 
@@ -271,18 +324,18 @@ def check_graphs(ranks: Ranks) -> None:
 
     def layer() -> Any:
         hidden = operators.all_gather_matmul(x, w)
-        return operators.matmul_all_reduce(hidden, w.T), operators.all_gather(x)
+        heads = x.view(1, 64, 2, 64)
+        attended = operators.ring_attention(heads, heads, heads, causal=True)
+        return operators.matmul_all_reduce(hidden, w.T), operators.all_gather(x), attended
 
     layer()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out, whole = layer()
+        captured = layer()
     for _ in range(3):
         x.copy_(ranks.draw(*[(64, 128)] * ranks.count)[ranks.rank])
         graph.replay()
-        eager = layer()
-        assert torch.equal(out, eager[0])
-        assert torch.equal(whole, eager[1])
+        assert all(map(torch.equal, captured, layer()))
 
 
 def check_many_calls(ranks: Ranks) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ring_cases
 from worlds import BF16, arrays_on, drawn, is_sum_of_matmuls, k_major_on, poisoned, world_of
 
 from tmaasync import _arrays
@@ -20,9 +21,13 @@ from tmaasync.emulate.launch.world import World
 from tmaasync.kernel import backend_of
 from tmaasync.ops._all_gather import gather_rows
 from tmaasync.ops._all_gather_matmul import gather_and_multiply
+from tmaasync.ops._flash.gradients import GRADIENTS, INPUTS
+from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._matmul_reduce import MatmulAllReduce, MatmulReduceScatter, multiply_and_reduce
 from tmaasync.ops._ranks import Ranks, even_shards
 from tmaasync.ops._reduce_ranks import reduce_rows
+from tmaasync.ops._ring_attention import RingOperands, attend
+from tmaasync.ops._ring_attention_backward import differentiate
 
 
 class Processes:
@@ -153,3 +158,40 @@ def test_collectives(ranks: int) -> None:
         assert all(np.array_equal(one, np.concatenate(parts)) for one in full)
         assert np.array_equal(np.concatenate(scattered), sum(terms))
         assert all(np.array_equal(one, sum(terms)) for one in c)
+
+
+def attend_rank(rank: int, ranks: Ranks, arrays: Sequence[Any], scores: Scores) -> None:
+    *operands, out, lse = ([_arrays.view(one[rank])] * len(ranks) for one in arrays)
+    each = RingOperands(*operands)
+    attend(ranks, each, each.sizes(scores.right == 0), scores, out, lse)
+
+
+def differentiate_rank(rank: int, ranks: Ranks, arrays: Sequence[Any], scores: Scores) -> None:
+    lists = ([_arrays.view(one[rank])] * len(ranks) for one in arrays)
+    every = dict(zip((*INPUTS, *GRADIENTS), lists, strict=True))
+    sizes = RingOperands(every["q"], every["k"], every["v"]).sizes(scores.right == 0)
+    differentiate(ranks, sizes, scores._replace(right=None), every, deterministic=False)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_ring_attention(causal: bool) -> None:
+    ranks, length, heads = 2, 40, 2
+    rng, scores = np.random.default_rng(5), Scores.of(64, causal, None, None, None)
+    with world_of(ranks, seed=3) as world:
+        processes = Processes(world)
+        for _ in range(2):
+            whole = ring_cases.drawn(rng, 1, ranks * length, heads, 1, 64, BF16)
+            dout = rng.standard_normal(whole[0].shape).astype(BF16)
+            q, k, v, grad = (
+                arrays_on(world, ring_cases.shards(one, ranks, causal=causal))
+                for one in (*whole, dout)
+            )
+            out, *grads = (poisoned(world, [one[0].shape] * ranks, BF16) for one in (q, q, k, v))
+            lse = poisoned(world, [(1, heads, length)] * ranks, np.float32)
+            forward, backward = (q, k, v, out, lse), (grad, q, k, v, out, lse, *grads)
+            launch(processes, q, functools.partial(attend_rank, arrays=forward, scores=scores))
+            differentiates = functools.partial(differentiate_rank, arrays=backward, scores=scores)
+            launch(processes, q, differentiates)
+            world.synchronize()
+            ring_cases.check(out, whole, causal=causal, lse=lse)
+            ring_cases.check_gradients(grads, dout, whole, causal=causal)

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.timeout(300)
 
 # A process takes seconds to import torch: each has several cases, and names the last that passed.
 def test_two_ranks(tmp_path: Path) -> None:
-    torch_ranks.run(2, "cpu", tmp_path, "forward_and_backward", "compiled", "refusals", "flops")
+    cases = ["forward_and_backward", "ring", "compiled", "refusals", "flops"]
+    torch_ranks.run(2, "cpu", tmp_path, *cases)
 
 
 def test_three_ranks_some_groups_and_a_rank_that_comes_late_or_dies(tmp_path: Path) -> None:

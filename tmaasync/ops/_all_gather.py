@@ -89,12 +89,18 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
 
 
 def gather_rows(
-    ranks: Ranks, rows: Sequence[ArrayView], full: Sequence[ArrayView]
+    ranks: Ranks,
+    rows: Sequence[ArrayView],
+    full: Sequence[ArrayView],
+    *,
+    is_reversed: bool = False,
 ) -> tuple[Workspace, RankedLaunches, list[list[int]]]:
-    """Launch; return the memory that ranks share, the launches and their addresses."""
-    shards = Shards(
-        tuple(view.shape[0] for view in rows), full[0].shape[1], full[0].element.itemsize
-    )
+    """Launch; return the memory that ranks share, the launches and their addresses.
+
+    With ``is_reversed`` the last rank's rows come first.
+    """
+    counts = tuple(view.shape[0] for view in rows)
+    shards = Shards(counts, full[0].shape[1], full[0].element.itemsize, is_reversed)
     workspace = Workspace.of(ranks, full, shards.max_units)
     layouts = map(Layout.of, (*rows, *full))
     operation = workspace.calls.operation(AllGather, *layouts, workspace=workspace, shards=shards)

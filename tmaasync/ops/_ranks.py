@@ -222,11 +222,16 @@ def even_shards(rows: int, ranks: int) -> list[int]:
 
 
 class Shards(NamedTuple):
-    """The rows of every rank's shard of a matrix, and the bytes of a row."""
+    """The rows of every rank's shard of a matrix, and the bytes of a row.
+
+    Attributes:
+        is_reversed: The last rank's shard comes first. All have equally many rows.
+    """
 
     rows: tuple[int, ...]
     columns: int
     itemsize: int
+    is_reversed: bool = False
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -256,7 +261,8 @@ class Shards(NamedTuple):
         """Return the rows of a rank in the matrix; all rows if it has none, for an unused tile."""
         if not self.rows[rank]:
             return whole
-        address = whole.address + self.starts[rank] * whole.strides_bytes[0]
+        number = len(self.rows) - 1 - rank if self.is_reversed else rank
+        address = whole.address + self.starts[number] * whole.strides_bytes[0]
         return pinned(whole, address, shape=(self.rows[rank], self.columns))
 
 

@@ -233,16 +233,25 @@ def _flat(views: _Views) -> Iterator[Violation]:
 
 
 def reduce_rows(
-    ranks: Ranks, rows: _Views, targets: _Views, shards: tuple[int, ...], *, all_reduce: bool
+    ranks: Ranks,
+    rows: _Views,
+    targets: _Views,
+    shards: tuple[int, ...],
+    *,
+    all_reduce: bool,
+    is_reversed: bool = False,
 ) -> tuple[Workspace, RankedLaunches, list[list[int]]]:
-    """Launch; return the memory that ranks share, the launches and their addresses."""
+    """Launch; return the memory that ranks share, the launches and their addresses.
+
+    With ``is_reversed`` the last rank's shard comes first.
+    """
     layouts = list(map(Layout.of, (*rows, *targets)))
     resident = resident_ctas(ranks, layouts[: len(ranks)])
     workspace = Workspace.of(ranks, rows, resident)
     operation = workspace.calls.operation(
         ReduceRanks,
         *layouts,
-        shards=Shards(shards, rows[0].shape[1], rows[0].element.itemsize),
+        shards=Shards(shards, rows[0].shape[1], rows[0].element.itemsize, is_reversed),
         resident=resident,
         all_reduce=all_reduce,
     )

@@ -117,26 +117,10 @@ def ring_attention(  # noqa: PLR0913 - the parameters of attention
     ArgumentError.raise_for(output_violations(ranks, "out", results.out, "q", named))
     if operands.q[0].is_empty:
         return results.returned
-    sizes = operands.sizes(causal)
-    workspace = Workspace.of(ranks, operands.q, sizes.pieces, 2 * sizes.kv_bytes, halves=1)
-    every = [reachable(view) for view in (*itertools.chain(*operands), *results.out)]
-    operation = workspace.calls.operation(
-        RingAttention,
-        *map(Layout.of, every),
-        workspace=workspace,
-        sizes=sizes,
-        scores=scores,
-        has_lse=return_lse,
-    )
-    for rank, stream in enumerate(ranks.streams):
-        own = every[rank :: len(ranks)]
-        backend_of(own[0].device).wait_for_producers(own, stream)
-    with workspace.lock:
-        launches, addresses = operation.prepared(every, results.lse)
-        launches.run(addresses, ranks.streams)
+    done = attend(ranks, operands, operands.sizes(causal), scores, results.out, results.lse)
     if repeats:
         frameworks = [view.framework for view in operands.q]
-        _repeated(causal, scale).remember(lists, workspace, launches, addresses, frameworks)
+        _repeated(causal, scale).remember(lists, *done, frameworks)
     return results.returned
 
 
@@ -203,7 +187,12 @@ def operand_violations(ranks: Ranks, operands: RingOperands, causal: bool) -> It
                 remedy = "Give all ranks equally many positions; pad the sequence at its end"
                 yield Violation(f"{name}[{rank}]", given, rule, remedy)
             yield from reach_violations(f"{name}[{rank}]", view)
-    lengths = [views[0].shape[1] for views in operands if views[0].ndim == 4]
+    yield from length_violations([views[0] for views in operands], causal)
+
+
+def length_violations(operands: _Views, causal: bool) -> Iterator[Violation]:
+    """Yield the rules that the lengths of a rank's q, k and v break."""
+    lengths = [view.shape[1] for view in operands if view.ndim == 4]
     if len(set(lengths)) > 1:
         rule = f"q has {lengths[0]} positions, and each has a key and a value"
         yield Violation("k.shape[1]", lengths[1], rule, "Pass the keys of the same positions")
@@ -242,6 +231,32 @@ def output_violations(
 
 
 # --- the operation ----------------------------------------------------------------------------
+
+
+def attend(
+    ranks: Ranks, operands: RingOperands, sizes: RingSizes, scores: Scores, out: _Views, lse: _Views
+) -> tuple[Workspace, RankedLaunches, list[list[int]]]:
+    """Launch; return the memory that ranks share, the launches and their addresses.
+
+    Without ``lse`` the log-sum-exps are not stored.
+    """
+    workspace = Workspace.of(ranks, operands.q, sizes.pieces, 2 * sizes.kv_bytes, halves=1)
+    every = [reachable(view) for view in (*itertools.chain(*operands), *out)]
+    operation = workspace.calls.operation(
+        RingAttention,
+        *map(Layout.of, every),
+        workspace=workspace,
+        sizes=sizes,
+        scores=scores,
+        has_lse=bool(lse),
+    )
+    for rank, stream in enumerate(ranks.streams):
+        own = every[rank :: len(ranks)]
+        backend_of(own[0].device).wait_for_producers(own, stream)
+    with workspace.lock:
+        launches, addresses = operation.prepared(every, lse)
+        launches.run(addresses, ranks.streams)
+    return workspace, launches, addresses
 
 
 def chunks_of(view: ArrayView, sizes: RingSizes) -> list[ArrayView]:

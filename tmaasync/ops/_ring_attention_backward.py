@@ -134,7 +134,7 @@ def ring_attention_backward(  # noqa: PLR0913 - the parameters of attention_back
     if not operands.q[0].is_empty:
         sizes = operands.sizes(causal)
         every = {name: list(map(_reachable, views)) for name, views in (inputs | outputs).items()}
-        _differentiate(ranks, sizes, scores, every, bool(deterministic))
+        differentiate(ranks, sizes, scores, every, bool(deterministic))
     return returned["dq"], returned["dk"], returned["dv"]
 
 
@@ -199,13 +199,14 @@ def _entry(view: ArrayView, entry: int, rows: slice) -> ArrayView:
 # --- the operation ----------------------------------------------------------------------------
 
 
-def _differentiate(
+def differentiate(
     ranks: Ranks,
     sizes: RingSizes,
     scores: Scores,
     every: Mapping[str, _Views],
     deterministic: bool,
 ) -> None:
+    """Launch on checked arrays, which have the names of the arguments."""
     backends = [backend_of(view.device) for view in every["q"]]
     for backend in backends:
         backend.require_shared_memory("the attention backward")
@@ -259,45 +260,44 @@ class RingBackward:
     def run(self, every: Mapping[str, _Views]) -> None:
         """Launch; hold the workspace's lock."""
         ranks = self._workspace.ranks
+        # Compiled before a kernel of another process can wait for this one.
+        calls = {
+            rank: list(self._calls(rank, {name: views[rank] for name, views in every.items()}))
+            for rank in ranks.local
+        }
         for number, name in ((_K, "k"), (_V, "v")):
-            for own, full, in_order in self._exchanged(every[name], number):
-                gather_rows(in_order, own, full)
-        for rank in ranks.local:
-            arrays = {name: views[rank] for name, views in every.items()}
+            for own, full, is_last in self._exchanged(every[name], number):
+                gather_rows(ranks, own, full, is_reversed=is_last)
+        for rank, own_calls in calls.items():
             stream = ranks.streams[rank]
-            for steps, addresses in self._calls(rank, arrays):
+            for steps, addresses in own_calls:
                 for launch, chosen in steps:
                     launch.launch_at(chosen(addresses), stream if isinstance(stream, int) else 0)
         for number, name in ((_DK, "dk"), (_DV, "dv")):
-            for own, full, in_order in self._exchanged(every[name], number):
+            for own, full, is_last in self._exchanged(every[name], number):
                 rows = tuple(view.shape[0] for view in own)
-                reduce_rows(in_order, full, own, rows, all_reduce=False)
+                reduce_rows(ranks, full, own, rows, all_reduce=False, is_reversed=is_last)
 
     # --- keys of all ranks ---
 
     def _exchanged(
         self, arrays: _Views, number: int
-    ) -> Iterator[tuple[list[ArrayView], list[ArrayView], Ranks]]:
-        """Yield matrices of rows that ranks own, the rows of all in the buffers, and the ranks.
+    ) -> Iterator[tuple[list[ArrayView], list[ArrayView], bool]]:
+        """Yield matrices of rows that ranks own, the rows of all in the buffers, and their order.
 
         The second chunks follow each other from the last rank to the first.
         """
-        sizes, ranks = self._sizes, self._workspace.ranks
-        length = sizes.chunk_length
+        sizes = self._sizes
+        length = sizes.ranks * sizes.chunk_length
         for chunk in range(sizes.chunks):
-            of_all = slice(chunk * len(ranks) * length, (chunk + 1) * len(ranks) * length)
-            order = range(len(ranks))[:: -1 if chunk else 1]
-            in_order = Ranks(
-                tuple(ranks.memories[rank] for rank in order),
-                tuple(ranks.given[rank] for rank in order),
-            )
+            of_all = slice(chunk * length, (chunk + 1) * length)
             full = [
-                buffered_rows(self._workspace, rank, sizes, arrays[rank].element, number, of_all)
-                for rank in order
+                buffered_rows(self._workspace, rank, sizes, view.element, number, of_all)
+                for rank, view in enumerate(arrays)
             ]
-            own = [chunks_of(arrays[rank], sizes)[-1 if chunk else 0] for rank in order]
+            own = [chunks_of(view, sizes)[-1 if chunk else 0] for view in arrays]
             for entry in range(sizes.batch):
-                yield _rows(own, entry), _rows(full, entry), in_order
+                yield _rows(own, entry), _rows(full, entry), bool(chunk)
 
     # --- the rank's own queries ---
 

@@ -21,6 +21,7 @@ from tmaasync.torch._flash_attn_packed import (
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
 )
+from tmaasync.torch._group_attention import ring_attention
 from tmaasync.torch._group_collectives import all_gather, all_reduce, reduce_scatter
 from tmaasync.torch._group_matmuls import (
     all_gather_matmul,
@@ -58,6 +59,7 @@ __all__ = [
     "reduce_add",
     "reduce_scatter",
     "register_with_transformers",
+    "ring_attention",
     "scaled_dot_product_attention",
     "scaled_matmul",
     "symmetric_buffers",

@@ -65,7 +65,7 @@ def _fake(
     del deterministic
     views = stand_ins(dout=dout, q=q, k=k, v=v, out=out, lse=lse)
     if views is not None:
-        _checked(views, AXES, options)
+        checked_gradients(views, AXES, options)
     return tuple(one.new_empty(one.shape) for one in (q, k, v))
 
 
@@ -88,12 +88,12 @@ def _fake_varlen(  # noqa: PLR0913 - the arguments of the operator
     views = stand_ins(dout=dout, q=q, k=k, v=v, out=out, lse=lse)
     arrays = stand_ins(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     if views is not None and arrays is not None:
-        operands = _checked(views, PACKED_AXES, options)
+        operands = checked_gradients(views, PACKED_AXES, options)
         stand_in_lengths(**arrays, longest=(max_seqlen_q, max_seqlen_k)).of(operands)
     return tuple(one.new_empty(one.shape) for one in (q, k, v))
 
 
-def _checked(views: dict[str, ArrayView], axes: str, options: dict[str, Any]) -> Operands:
+def checked_gradients(views: dict[str, ArrayView], axes: str, options: dict[str, Any]) -> Operands:
     """Check tensors and mask as the operations do, in the same order."""
     *tensors, lse = views.values()
     given = (*map(reached, tensors), dense_copy(lse))
@@ -187,18 +187,19 @@ def backward(ctx: Any, grad: Any, grad_of_lse: Any) -> tuple[Any, ...]:
     del grad_of_lse  # the log-sum-exp is not differentiable
     refuse_second_backward("attention_with_lse", _TORCHS)
     operator = torch.ops.tmaasync.attention_backward.default
-    return (*operator(grad, *ctx.saved_tensors, **_options(ctx)), None, None, None)
+    return (*operator(grad, *ctx.saved_tensors, **options_of(ctx)), None, None, None)
 
 
 def backward_varlen(ctx: Any, grad: Any, grad_of_lse: Any) -> tuple[Any, ...]:
     del grad_of_lse
     refuse_second_backward("varlen_attention_with_lse", _TORCHS)
     operator = torch.ops.tmaasync.varlen_attention_backward.default
-    found = operator(grad, *ctx.saved_tensors, *ctx.lengths, **_options(ctx))
+    found = operator(grad, *ctx.saved_tensors, *ctx.lengths, **options_of(ctx))
     return (*found, *[None] * _OTHERS_OF_VARLEN)
 
 
-def _options(ctx: Any) -> dict[str, Any]:
+def options_of(ctx: Any) -> dict[str, Any]:
+    """Return the options of a backward operator."""
     if torch.are_deterministic_algorithms_enabled():
         return {**ctx.options, "deterministic": True}
     options: dict[str, Any] = ctx.options

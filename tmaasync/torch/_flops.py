@@ -22,10 +22,12 @@ from torch.utils.flop_counter import register_flop_formula
 # These modules define the operators.
 import tmaasync.torch._attention
 import tmaasync.torch._conv2d
+import tmaasync.torch._group_attention
 import tmaasync.torch._group_matmuls
 import tmaasync.torch._grouped_matmul
 import tmaasync.torch._matmul
 import tmaasync.torch._scaled_matmul  # noqa: F401
+from tmaasync.torch._group import Members
 
 __all__: list[str] = []
 
@@ -66,6 +68,16 @@ def _attention(q: _Shape, k: _Shape, *_: object, **__: object) -> int:
 
 def _attention_backward(dout: _Shape, q: _Shape, k: _Shape, *_: object, **__: object) -> int:
     return _padded_attention(_BACKWARD, q, k)
+
+
+def _ring_attention(q: _Shape, k: _Shape, v: object, group: str, **_: object) -> int:
+    return Members.of(group).size * _padded_attention(_FORWARD, q, k)
+
+
+def _ring_attention_backward(
+    dout: object, q: _Shape, k: _Shape, v: object, out: object, lse: object, group: str, **_: object
+) -> int:
+    return Members.of(group).size * _padded_attention(_BACKWARD, q, k)
 
 
 def _varlen_attention(q: Any, k: Any, v: Any, *sequences: Any, **options: Any) -> int:
@@ -128,6 +140,8 @@ _FORMULAS: tuple[tuple[Any, bool, tuple[Any, ...]], ...] = (
     (_conv2d, _SHAPES, (_OPERATORS.conv2d,)),
     (_attention, _SHAPES, (_OPERATORS.attention, _OPERATORS.attention_with_lse)),
     (_attention_backward, _SHAPES, (_OPERATORS.attention_backward,)),
+    (_ring_attention, _SHAPES, (_OPERATORS.ring_attention,)),
+    (_ring_attention_backward, _SHAPES, (_OPERATORS.ring_attention_backward,)),
     (
         _varlen_attention,
         _TENSORS,

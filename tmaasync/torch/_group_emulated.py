@@ -18,6 +18,7 @@ from tmaasync._elements import element
 from tmaasync.emulate.launch.world import EmulatedDevice
 from tmaasync.errors import Violation
 from tmaasync.torch._group import Facts, Group
+from tmaasync.torch._tensors import torchs_type
 
 _SECTOR_BYTES = 16  # TMA moves multiples
 
@@ -29,17 +30,17 @@ def run(
     call: str,
     tensors: Sequence[Any],
     violations: tuple[Violation, ...],
-    operation: Callable[..., list[Any]],
+    operation: Callable[..., Any],
     out_shapes: Sequence[tuple[int, int]] | None = None,
 ) -> Any:
-    """Run an operation of `tmaasync.ops` on the matrices of all ranks; return this rank's result.
+    """Run an operation of `tmaasync.ops` on the tensors of all ranks; return this rank's results.
 
     Args:
         group: The group; all its ranks call this.
         call: The call, as far as all ranks have it in common, for messages.
-        tensors: This rank's matrices, one of each list.
+        tensors: This rank's, one of each list.
         violations: The rules that they break.
-        operation: Takes lists of arrays, one per rank.
+        operation: Takes lists of arrays, one per rank, and returns one or several lists of arrays.
         out_shapes: The results' shapes, where the operation has ``out``.
     """
     ranks = group.exchange(Facts(call, [one.detach().clone() for one in tensors], violations))
@@ -53,31 +54,34 @@ def run(
         if out_shapes is not None:
             kind = lists[0][0].dtype
             options["out"] = [
-                _new(device, *shape, kind) for device, shape in zip(world, out_shapes, strict=True)
+                _new(device, shape, kind) for device, shape in zip(world, out_shapes, strict=True)
             ]
-        found = operation(*lists, **options)[group.rank]
+        found = operation(*lists, **options)
         world.synchronize()
-        return _tensor(np.array(found), tensors[0].dtype)
+        if isinstance(found, tuple):
+            return tuple(_tensor(arrays[group.rank]) for arrays in found)
+        return _tensor(found[group.rank])
 
 
-def _placed(device: EmulatedDevice, matrix: Any) -> Any:
-    """Return a copy in the memory of a device, laid out as the matrix is."""
-    if matrix.shape[0] > 1 and matrix.stride(0) == 1:
-        return _placed(device, matrix.mT).T
-    values = matrix.clone(
+def _placed(device: EmulatedDevice, tensor: Any) -> Any:
+    """Return a copy in the memory of a device; of a matrix, laid out as the matrix is."""
+    if tensor.ndim == 2 and tensor.shape[0] > 1 and tensor.stride(0) == 1:
+        return _placed(device, tensor.mT).T
+    values = tensor.clone(
         memory_format=torch.contiguous_format
     )  # an empty one may have strides of 0
-    rows, columns = values.shape
-    whole = _new(device, rows, columns, element(values.dtype).dtype)
+    whole = _new(device, values.shape, element(values.dtype).dtype)
     whole[...] = values.view(torch.uint8).numpy().view(whole.dtype)
     return whole
 
 
-def _new(device: EmulatedDevice, rows: int, columns: int, kind: np.dtype[Any]) -> Any:
-    """Return a matrix whose rows are a multiple of 16 bytes apart."""
+def _new(device: EmulatedDevice, shape: Sequence[int], kind: np.dtype[Any]) -> Any:
+    """Return an array whose rows are a multiple of 16 bytes apart."""
+    *outer, columns = shape
     pitch = -(-columns * kind.itemsize // _SECTOR_BYTES) * _SECTOR_BYTES // kind.itemsize
-    return device.array(np.zeros((rows, pitch), kind))[:, :columns]
+    return device.array(np.zeros((*outer, pitch), kind))[..., :columns]
 
 
-def _tensor(array: Any, dtype: Any) -> Any:
-    return torch.from_numpy(array.view(np.uint8)).view(dtype)
+def _tensor(array: Any) -> Any:
+    copy = np.array(array)
+    return torch.from_numpy(copy.view(np.uint8)).view(torchs_type(copy.dtype))

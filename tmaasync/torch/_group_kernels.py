@@ -12,6 +12,8 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync.ops._all_gather import gather_rows
 from tmaasync.ops._all_gather_matmul import gather_and_multiply
+from tmaasync.ops._flash.gradients import GRADIENTS, INPUTS
+from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._gemm.config import LINE_BYTES
 from tmaasync.ops._layouts import Layout, Operand
 from tmaasync.ops._matmul_reduce import (
@@ -21,6 +23,9 @@ from tmaasync.ops._matmul_reduce import (
 )
 from tmaasync.ops._ranks import Ranks, even_shards
 from tmaasync.ops._reduce_ranks import reduce_rows
+from tmaasync.ops._ring_attention import RingOperands, attend
+from tmaasync.ops._ring_attention_backward import differentiate
+from tmaasync.torch._attention_options import reachable
 from tmaasync.torch._group import Group
 
 _SECTOR_BYTES = 16  # TMA moves multiples
@@ -111,6 +116,46 @@ def all_reduce(group: Group, tensor: Any, rows: object) -> Any:
     return flat.clone().view(tensor.shape)
 
 
+def ring_attention(
+    group: Group, call: str, q: Any, k: Any, v: Any, *, causal: bool = False, scale: Any = None
+) -> tuple[Any, Any]:
+    batch, length, heads, head_dim = q.shape
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    lse = q.new_empty((batch, heads, length), dtype=torch.float32)
+    if out.numel() == 0:
+        return out, lse
+    ranks, lists = _alike(group, call, *map(reachable, (q, k, v)), out, lse)
+    *operands, outs, sums = lists
+    each = RingOperands(*operands)
+    scores = Scores.of(head_dim, causal, scale, None, None)
+    attend(ranks, each, each.sizes(causal), scores, outs, sums)
+    group.ready()
+    return out, lse
+
+
+def ring_attention_backward(
+    group: Group,
+    call: str,
+    *tensors: Any,
+    causal: bool = False,
+    scale: Any = None,
+    deterministic: bool = False,
+) -> tuple[Any, ...]:
+    *moved, lse = tensors
+    dout, q, k, v, out = map(reachable, moved)
+    grads = [torch.empty_like(one, memory_format=torch.contiguous_format) for one in (q, k, v)]
+    if q.numel() == 0:
+        return tuple(grads)
+    given = dout, q, _whole_heads(k), _whole_heads(v), out, lse.contiguous()
+    ranks, lists = _alike(group, call, *given, *grads)
+    every = dict(zip((*INPUTS, *GRADIENTS), lists, strict=True))
+    sizes = RingOperands(every["q"], every["k"], every["v"]).sizes(causal)
+    scores = Scores.of(sizes.head_dim, False, scale, None, None)
+    differentiate(ranks, sizes, scores, every, deterministic)
+    group.ready()
+    return tuple(grads)
+
+
 # --- what ranks agree on ------------------------------------------------------------------------
 
 
@@ -123,6 +168,14 @@ def _agree(group: Group, name: str, tensor: Any, rows: Sequence[int], inner: Any
         return f"{name} of {tensor.dtype}, {shapes}, {_gpu(tensor.device)}"
 
     group.agree(key, None, call)
+
+
+def _alike(group: Group, call: str, *tensors: Any) -> tuple[Ranks, list[list[ArrayView]]]:
+    """Return the ranks, and lists of views: the tensors of all ranks are like this one's."""
+    views = _views(*tensors)
+    ranks = group.ranks(views[0])
+    group.agree(call, None, lambda: f"{call}, {_gpu(tensors[0].device)}")
+    return ranks, [[view] * len(ranks) for view in views]
 
 
 def _gpu(device: Any) -> str:
@@ -195,6 +248,11 @@ def _operand(matrix: Any) -> Any:
     """Return the matrix, or a copy, so that TMA can load its rows or its columns."""
     (view,) = _views(matrix)
     return _copied(matrix) if Operand.of(Layout.of(view)).is_staged else matrix
+
+
+def _whole_heads(tensor: Any) -> Any:
+    """Return the keys or values, or a copy, so that the heads of a position are contiguous."""
+    return tensor if tensor[0, 0].is_contiguous() else tensor.contiguous()
 
 
 def _whole_sectors(matrix: Any) -> Any:

@@ -41,14 +41,18 @@ def rows_of(rows: Any, tensor: Any, members: Members, *, gathers: bool) -> list[
     return [m] * count if gathers else [(m + count - 1 - rank) // count for rank in range(count)]
 
 
+def unfit_group(members: Members) -> Iterator[Violation]:
+    if members.size > MAX_RANKS:
+        rule = f"it has 1 to {MAX_RANKS} ranks, with a GPU each"
+        yield Violation("group", f"of {members.size} ranks", rule, "Pass a smaller group")
+
+
 def unfit_rows(
     name: str, tensor: Any, members: Members, rows: Sequence[Any], *, gathers: bool
 ) -> Iterator[Violation]:
     """Yield the rules that a group and its rows break; see `rows_of`."""
+    yield from unfit_group(members)
     count = members.size
-    if count > MAX_RANKS:
-        rule = f"it has 1 to {MAX_RANKS} ranks, with a GPU each"
-        yield Violation("group", f"of {count} ranks", rule, "Pass a smaller group")
     if len(rows) != count:
         rule = f"it has the rows of each of {count} ranks"
         yield Violation("rows", f"a list of {len(rows)}", rule, "Pass a number for each rank")
