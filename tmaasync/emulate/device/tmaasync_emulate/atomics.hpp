@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <string_view>
 #include <tmaasync_emulate/calls.hpp>
 #include <tmaasync_emulate/memory.hpp>
 #include <type_traits>
@@ -19,8 +18,8 @@ enum class AtomicOp : uint8_t { kAdd, kMin, kMax, kAnd, kOr, kXor, kInc, kDec, k
 template <AtomicOp kOp, typename T>
 consteval uint64_t number_of() {
     uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-    for (const char one : std::string_view(__PRETTY_FUNCTION__)) {
-        hash = (hash ^ static_cast<uint8_t>(one)) * 0x100000001b3;
+    for (const char* one = __PRETTY_FUNCTION__; *one != 0; ++one) {
+        hash = (hash ^ static_cast<uint8_t>(*one)) * 0x100000001b3;
     }
     return hash;
 }
@@ -33,7 +32,7 @@ consteval uint64_t commuting() {
 
 // Returns the old value.
 template <typename T, typename Change>
-TMAASYNC_EMULATE_INLINE T change_atomically(T* address, Change change, AtomicForm form = {}) {
+TMAASYNC_EMULATE_INLINE auto change_atomically(T* address, Change change, AtomicForm form = {}) {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4, 8 or 16 bytes");
     T old{}, changed{};
     replace_atomically(address, &old, &old, sizeof(T));  // reads the old value
@@ -66,7 +65,7 @@ inline float flushed(float x) {
 
 // PTX ISA, atom: subnormal floats become zeros in global memory, and not in shared memory.
 template <typename T>
-TMAASYNC_EMULATE_INLINE T sum_in_place(const T* address, T old, T value) {
+TMAASYNC_EMULATE_INLINE auto sum_in_place(const T* address, T old, T value) {
     if constexpr (std::is_same_v<T, float>) {
         if (!is_shared_in_cluster(address)) return flushed(flushed(old) + flushed(value));
     }
@@ -83,7 +82,7 @@ bool has_bits_of(const T& a, const T& b) {
 
 #define TMAASYNC_EMULATE_ATOMIC(NAME, SCOPE, OP, CHANGED)                                   \
     template <typename T>                                                                   \
-    TMAASYNC_EMULATE_INLINE T NAME(T* address, tmaasync_emulate::Same<T> value) {           \
+    TMAASYNC_EMULATE_INLINE auto NAME(T* address, tmaasync_emulate::Same<T> value) {        \
         return tmaasync_emulate::change_atomically(                                         \
             address, [=](T old) -> T { return CHANGED; },                                   \
             {.scope = tmaasync_emulate::Scope::SCOPE,                                       \

@@ -31,7 +31,7 @@ inline float with_sticky_bit(std::uint64_t size) {
 }
 
 template <typename Whole>
-float with_sticky_bit_of(Whole value) {
+auto with_sticky_bit_of(Whole value) {
     const auto bits = static_cast<std::uint64_t>(value);
     return value < 0 ? -with_sticky_bit(0 - bits) : with_sticky_bit(bits);
 }

@@ -49,7 +49,7 @@ namespace tmaasync_emulate {
 // PTX ISA, cvt: a value too large becomes the largest one. NaN becomes 0, or the highest bit if
 // either type has 64 bits.
 template <typename To, typename From>
-To saturated(From whole) {
+auto saturated(From whole) {
     constexpr bool kIsWide = sizeof(To) == 8 || sizeof(From) == 8;
     if (whole != whole) return kIsWide ? static_cast<To>(To{1} << (8 * sizeof(To) - 1)) : To{0};
     // The first power of two that is too large.
@@ -60,7 +60,7 @@ To saturated(From whole) {
 }
 
 template <typename To, int kRounding, typename From>
-To rounded_to_integer(From value) {
+auto rounded_to_integer(From value) {
     return saturated<To>(rounded<kRounding>([](From x) { return std::nearbyint(x); }, value));
 }
 

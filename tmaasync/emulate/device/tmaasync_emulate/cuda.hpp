@@ -2,6 +2,10 @@
 // Included headers have the functions, a section of CUDA's guides each. The build includes this
 // header before every source. It is the second seam between a kernel and the CPU. The first is
 // <tmaasync/ptx/...>: instructions without a CUDA built-in.
+//
+// Templates that plain functions of these headers call return auto: such a template is instantiated
+// where it is called, once in the precompiled header. Others are instantiated again for every
+// kernel: with them, a small kernel took 0.2 s instead of 0.15 s (g++ 12, 2026-11-30).
 #pragma once
 
 #include <crt/host_defines.h>  // before all CUDA headers, which would find another one

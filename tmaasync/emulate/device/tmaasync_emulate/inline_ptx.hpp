@@ -2,6 +2,9 @@
 // of these functions; the build includes this header before sources that have any.
 #pragma once
 
+// First: it leaves out libstdc++'s special functions.
+#include <tmaasync_emulate/cuda.hpp>
+
 #include <tmaasync_emulate/inline_ptx/comparisons.hpp>
 #include <tmaasync_emulate/inline_ptx/convert.hpp>
 #include <tmaasync_emulate/inline_ptx/copies.hpp>

@@ -121,7 +121,7 @@ namespace tmaasync_emulate {
 
 // The dot product of four bytes of types A and B, added to a word that wraps.
 template <typename A, typename B>
-unsigned dot_of_bytes(unsigned a, unsigned b, unsigned sum) {
+auto dot_of_bytes(unsigned a, unsigned b, unsigned sum) {
     for (int i = 0; i < 4; ++i) {
         sum += static_cast<unsigned>(static_cast<A>(a >> 8 * i) * static_cast<B>(b >> 8 * i));
     }
@@ -130,7 +130,7 @@ unsigned dot_of_bytes(unsigned a, unsigned b, unsigned sum) {
 
 // The dot product of the two halves of a and two bytes of b, added to a word that wraps.
 template <typename A, typename B>
-unsigned dot_of_halves(unsigned a, unsigned b, unsigned sum) {
+auto dot_of_halves(unsigned a, unsigned b, unsigned sum) {
     for (int i = 0; i < 2; ++i) {
         sum += static_cast<unsigned>(static_cast<A>(a >> 16 * i) * static_cast<B>(b >> 8 * i));
     }

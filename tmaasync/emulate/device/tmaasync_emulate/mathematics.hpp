@@ -66,18 +66,18 @@ template <typename T>
 using Wider = typename WiderOf<T>::Type;
 
 template <typename T>
-Wider<T> square(T x) {
+auto square(T x) {
     return Wider<T>{x} * Wider<T>{x};
 }
 
 template <typename T>
-bool is_infinite(T x) {
+auto is_infinite(T x) {
     return std::fabs(x) == std::numeric_limits<T>::infinity();
 }
 
 // An infinite component makes a vector infinitely long, even if another one is NaN.
 template <typename T, typename... Rest>
-Wider<T> length_of(T first, Rest... rest) {
+auto length_of(T first, Rest... rest) {
     if ((is_infinite(first) || ... || is_infinite(rest))) {
         return std::numeric_limits<Wider<T>>::infinity();
     }
@@ -85,7 +85,7 @@ Wider<T> length_of(T first, Rest... rest) {
 }
 
 template <typename T>
-Wider<T> length_of_array(int count, const T* components) {
+auto length_of_array(int count, const T* components) {
     Wider<T> sum = 0;
     bool has_infinite = false;
     for (int i = 0; i < count; ++i) {
@@ -238,7 +238,7 @@ inline long double inverse_normal_distribution(long double x) {
 // The modified Bessel function of the first kind, of order 0 or 1. All terms of its power series
 // are positive.
 template <int kOrder>
-long double modified_bessel(long double x) {
+auto modified_bessel(long double x) {
     if (std::fabs(x) > 720) return kOrder == 1 && x < 0 ? -HUGE_VALL : HUGE_VALL;
     const long double quarter = x * x / 4;
     long double term = kOrder == 1 ? x / 2 : 1, sum = term;

@@ -10,7 +10,7 @@ namespace tmaasync_emulate {
 
 // Calls change(a's part, b's part, c's part) for every part; the results keep the part's bits.
 template <typename Part, typename Change, typename... Words>
-constexpr unsigned each_part(Change change, Words... words) {
+constexpr auto each_part(Change change, Words... words) {
     constexpr int kBits = 8 * sizeof(Part);
     unsigned result = 0;
     for (int shift = 0; shift < 32; shift += kBits) {
@@ -22,7 +22,7 @@ constexpr unsigned each_part(Change change, Words... words) {
 
 // The sum of all results of combine(a's part, b's part).
 template <typename Part, typename Combine>
-constexpr unsigned sum_of_parts(Combine combine, unsigned a, unsigned b) {
+constexpr auto sum_of_parts(Combine combine, unsigned a, unsigned b) {
     unsigned sum = 0;
     for (int shift = 0; shift < 32; shift += 8 * static_cast<int>(sizeof(Part))) {
         const int x = static_cast<Part>(a >> shift), y = static_cast<Part>(b >> shift);
@@ -32,7 +32,7 @@ constexpr unsigned sum_of_parts(Combine combine, unsigned a, unsigned b) {
 }
 
 template <typename Part>
-constexpr int clipped(int value) {
+constexpr auto clipped(int value) {
     constexpr int kLow = std::numeric_limits<Part>::min(), kHigh = std::numeric_limits<Part>::max();
     return value < kLow ? kLow : value > kHigh ? kHigh : value;
 }
@@ -104,15 +104,15 @@ TMAASYNC_EMULATE_SIMD(4, std::int8_t, std::uint8_t)
 namespace tmaasync_emulate {
 
 template <typename Whole>
-constexpr Whole smaller(Whole a, Whole b) {
+constexpr auto smaller(Whole a, Whole b) {
     return b < a ? b : a;
 }
 template <typename Whole>
-constexpr Whole larger(Whole a, Whole b) {
+constexpr auto larger(Whole a, Whole b) {
     return a < b ? b : a;
 }
 template <typename Whole>
-constexpr Whole wrapped_sum(Whole a, Whole b) {
+constexpr auto wrapped_sum(Whole a, Whole b) {
     return static_cast<Whole>(static_cast<unsigned>(a) + static_cast<unsigned>(b));
 }
 

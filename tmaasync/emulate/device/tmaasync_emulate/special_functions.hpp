@@ -41,7 +41,7 @@ inline bool is_zero(unsigned bits) {
 // two lower bits; of the lowest upper bit with itself; of an upper and a lower bit below a column.
 // The upper bits are 8.
 template <int kBits>
-long long truncated_square(unsigned k) {
+auto truncated_square(unsigned k) {
     constexpr int kLower = kBits - 8;
     const unsigned upper = k >> kLower, lower = k & ((1u << kLower) - 1);
     unsigned sum = upper * upper >> 1;
@@ -50,7 +50,7 @@ long long truncated_square(unsigned k) {
 }
 
 template <int kBits>
-long long interpolated(Quadratic row, unsigned k) {
+auto interpolated(Quadratic row, unsigned k) {
     const long long line = row.constant + (long long)row.linear * k;
     return line * (1 << (kFixed - kLinearFraction)) + row.square * truncated_square<kBits>(k);
 }
@@ -143,19 +143,19 @@ inline float tanh(float x) {
 // --- PTX with .ftz, and without: there ptxas scales subnormal arguments and results --------------
 
 template <bool kFtz>
-float ex2_approx(float x) {
+auto ex2_approx(float x) {
     if (kFtz || !(x < -126)) return ex2(x);
     const float root = ex2(x * 0.5f);
     return root * root;
 }
 
 template <bool kFtz>
-float lg2_approx(float x) {
+auto lg2_approx(float x) {
     return kFtz || !is_zero(bits_of(x)) ? lg2(x) : lg2(x * 0x1p24f) - 24;
 }
 
 template <bool kFtz>
-float rcp_approx(float x) {
+auto rcp_approx(float x) {
     if constexpr (kFtz) return rcp(x);
     const float magnitude = float_of(bits_of(x) & ~kSign);
     const float scale = magnitude > 0x1p126f ? 0.25f : is_zero(bits_of(x)) ? 0x1p24f : 1;
@@ -163,7 +163,7 @@ float rcp_approx(float x) {
 }
 
 template <bool kFtz>
-float rsqrt_approx(float x) {
+auto rsqrt_approx(float x) {
     return kFtz || !is_zero(bits_of(x)) ? rsqrt(x) : rsqrt(x * 0x1p24f) * 0x1p12f;
 }
 

@@ -126,7 +126,7 @@ struct HeldByLanes {
 };
 
 template <typename T>
-TMAASYNC_EMULATE_INLINE HeldByLanes<T> gathered(const char* instruction, uint32_t mask, T value) {
+TMAASYNC_EMULATE_INLINE auto gathered(const char* instruction, uint32_t mask, T value) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "values of 4 or 8 bytes");
     uint64_t word = 0, words[32];
     __builtin_memcpy(&word, &value, sizeof(T));
@@ -151,7 +151,7 @@ lanes_with_the_same(const char* instruction, uint32_t mask, T value, uint32_t* t
 }
 
 template <typename T, typename Join>
-TMAASYNC_EMULATE_INLINE T reduced(uint32_t mask, T value, Join join) {
+TMAASYNC_EMULATE_INLINE auto reduced(uint32_t mask, T value, Join join) {
     const HeldByLanes<T> held = gathered("redux.sync", mask, value);
     bool is_first = true;
     T result{};

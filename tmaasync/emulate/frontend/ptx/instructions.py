@@ -59,7 +59,9 @@ class Instructions:
             rows = rows_by_family().get(family_of(opcode), ())
             if not any(row.matcher.fullmatch(opcode) for row in rows):
                 continue
-            conditions = " && ".join(f'tmaasync_a{index} == "{of[index]}"' for index in texts)
+            conditions = " && ".join(
+                f'__builtin_strcmp(tmaasync_a{index}, "{of[index]}") == 0' for index in texts
+            )
             code = self._plain_instruction(replace(step, opcode=opcode))
             yield f"if constexpr ({conditions}) {{ {code}; }} else "
         yield "::tmaasync_emulate::fail(::tmaasync_emulate::FaultKind::kOperandText)"

@@ -148,7 +148,7 @@ class _Translation:
                 yield f"constexpr auto {value} = {PTX}constant({operand.expression});"
                 continue
             if letter == "C":
-                yield f"constexpr ::std::string_view {value} = {operand.expression};"
+                yield f"constexpr const char* {value} = {operand.expression};"
                 continue
             bits = AsmReference(index, letter).bits
             if operand.is_written or index in self._written.references:

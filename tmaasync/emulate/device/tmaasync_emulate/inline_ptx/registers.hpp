@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <string_view>
 #include <tmaasync_emulate/calls.hpp>
 #include <tuple>
 #include <type_traits>
