@@ -46,7 +46,7 @@ from emulate.planted.kernels import KERNELS, builder_of  # noqa: E402
 from emulate.tcgen05 import gemms, test_gemm, test_memory_forms  # noqa: E402
 from emulate.tcgen05 import test_cluster_launch_scheduler as launched  # noqa: E402
 from emulate.tcgen05 import test_pair_gemm as pairs  # noqa: E402
-from parity import test_stream_k  # noqa: E402
+from parity import stream_k, test_stream_k  # noqa: E402
 from parity.backends import Emulate  # noqa: E402
 from planted_choices import choices  # noqa: E402
 from result_files import RESULTS, Section, circumstances_on_cpu, write_part  # noqa: E402
@@ -162,7 +162,7 @@ def float8_attention() -> None:
     ops.attention(drawn(1, 1, 2, 64, dtype=float8), keys, keys)
 
 
-def backward(length: int = 150, kv_heads: int = 2) -> None:
+def backward(length: int = 150, kv_heads: int = 1) -> None:
     q, k = drawn(1, length, 2 * kv_heads, 64), drawn(1, length, kv_heads, 64)
     out, lse = ops.attention(q, k, k, causal=True, return_lse=True)
     ops.attention_backward(drawn(*q.shape), q, k, k, out, lse, causal=True)
@@ -212,6 +212,13 @@ def float_scaled(m: int, n: int) -> None:
     ops.scaled_matmul(a, b.T, np.ones((m, 6), np.float32), np.ones((6, -(-n // 128)), np.float32))
 
 
+def float_scaled_groups() -> None:
+    float8, ends = ml_dtypes.float8_e4m3fn, np.array([61, 61, 90, 400], np.int32)
+    a, b = drawn(500, 700, dtype=float8), drawn(4, 72, 700, dtype=float8)
+    scale_a, scale_b = np.ones((500, 6), np.float32), np.ones((4, 6, 1), np.float32)
+    ops.scaled_grouped_matmul(a, b.swapaxes(1, 2), scale_a, scale_b, ends)
+
+
 def block_scaled(m: int, n: int, packs: int, block: int, dtype: str, factor: str) -> None:
     a, b = (np.full((rows, 1600 // packs), 0x22, np.uint8) for rows in (m, n))
     scale_a, scale_b = (np.full((rows, 1600 // block), 0x38, np.uint8) for rows in (m, n))
@@ -243,7 +250,7 @@ def _block_scaled(m: int, n: int) -> dict[str, Callable[[], Any]]:
 
 def _on_tensor_memory() -> dict[str, Callable[[], Any]]:
     """Return larger calls: CTA pairs, and two query tiles in flight."""
-    q, k = drawn(2, 300, 4, 64), drawn(2, 400, 2, 64)
+    q, k = drawn(1, 300, 2, 64), drawn(1, 400, 1, 64)
     a, b, c = drawn(300, 136), drawn(136, 264), drawn(300, 264)
     return {
         "one CTA": lambda: ops.matmul(a[:100], b),
@@ -254,14 +261,15 @@ def _on_tensor_memory() -> dict[str, Callable[[], Any]]:
         "packed query tiles": lambda: ops.varlen_attention(
             q[0], k[0], k[0], [0, 130, 130, 300], [0, 30, 200, 400], causal=True
         ),
-        "split-KV": lambda: ops.attention(q[:, :1], drawn(2, 3000, 2, 64), drawn(2, 3000, 2, 64)),
+        "split-KV": lambda: ops.attention(q[:, :1], drawn(1, 3000, 1, 64), drawn(1, 3000, 1, 64)),
         "attention with softcap": lambda: ops.attention(q[:, :9], k, k, softcap=5.0),
         "split-K": lambda: ops.matmul(drawn(200, 2048), drawn(2048, 136)),
         "groups in pairs": lambda: ops.grouped_matmul(
             drawn(500, 136), drawn(4, 136, 72), np.array([60, 60, 90, 400], np.int32)
         ),
         "FP8 with float32 scales": lambda: float_scaled(300, 264),
-        **_block_scaled(300, 264),
+        "FP8 groups with float32 scales": float_scaled_groups,
+        **_block_scaled(200, 136),
         **{
             f"groups of {name}": functools.partial(block_scaled_groups, *one)
             for name, one in _FORMATS.items()
@@ -271,11 +279,14 @@ def _on_tensor_memory() -> dict[str, Callable[[], Any]]:
 
 def on_blackwell() -> Iterator[Case]:
     """Yield the operations on the chip with tensor memory, and on the one without."""
-    of_stream_k = test_stream_k.SMALL["three CTAs to a tile"]
-    stream_k = functools.partial(test_stream_k.launch, Emulate(), of_stream_k)
     own = {"sm_100a": _on_tensor_memory(), "sm_120a": _block_scaled(70, 72)}
+    of_stream_k = {
+        "sm_100a": test_stream_k.SMALL["three CTAs to a tile"],
+        "sm_120a": stream_k.Launch((129, 64, 1024), 6, tile=(64, 64), consumers=1),
+    }
     for chip, more in own.items():
-        for name, call in (*operations(), ("stream-K GEMM", stream_k), *more.items()):
+        of_chip = functools.partial(stream_k.launch, Emulate(), of_stream_k[chip])
+        for name, call in (*operations(), ("stream-K GEMM", of_chip), *more.items()):
             # Refused on the second, for whose shared memory it is too large; a tile of Hopper's.
             is_other = chip == "sm_120a" and "backward" in name
             if not is_other and call is not split_over_grid:

@@ -12,64 +12,14 @@
 //
 // Grid and edges are as in gemm_tensor_memory.cu, with 384 threads: two warpgroups promote and
 // store half of the columns each. Elements and scales beyond the arrays are zero.
-#include "float_scales.cuh"
-#include "tensor_memory.cuh"
+#include "promoted_tensor_memory.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;
 
-static_assert(kK == kScaleBlock, "a stage has the depth that a scale serves");
-static_assert(kN == kScaleBlock, "half of a thread's row is in registers");
 static_assert(AScaleTile::side(1) == kM, "a scale for every row");
 
-constexpr int kSets = 512 / kN, kConsumers = 2, kOwnColumns = kN / kConsumers;
-using Accumulators = AccumulatorRing<float, kN, kSets, CTAS, 4 * kConsumers>;
-using ScaleRing = Ring<StageScales, kSets, ConsumerWarps<4 * kConsumers>>;
-
-struct Stage {
-    ATile::Shared a;
-    BTile::Shared b;
-};
-struct SharedMemory : SharedStorage<Stage, Accumulators> {
-    ScaleRing scales;
-
-    __device__ void init() {
-        SharedStorage<Stage, Accumulators>::init();
-        scales.init();
-    }
-};
-
 extern "C" __device__ const int promoted_gemm_tensor_memory_shared_bytes = sizeof(SharedMemory);
-
-// Add the thread's columns of a stage, from `first` on, to its accumulators, scaled.
-__device__ __forceinline__ void promote(
-    float (&total)[kOwnColumns],
-    AccumulatorConsumer<Accumulators>& accumulators,
-    const StageScales& scales,
-    int first,
-    int n,
-    int block
-) {
-    constexpr int kColumns = 32;
-    const float of_row = scales.a.data()[thread_in_warpgroup()];
-    const auto of_column = [&](int column) {
-        if constexpr (kScalesEveryColumn) return scales.b.data()[column];
-        return b_scale(scales, n, 0, block);
-    };
-    const auto tmem = accumulators.acquire();
-#pragma unroll
-    for (int column = 0; column < kOwnColumns; column += kColumns) {
-        float partial[kColumns];
-        tmem.load(partial, first + column);
-        tmem_wait_loads();
-        if (column + kColumns == kOwnColumns) accumulators.release();
-#pragma unroll
-        for (int i = 0; i < kColumns; ++i) {
-            const float scale = of_row * of_column(first + column + i);
-            total[column + i] = fmaf(scale, partial[i], total[column + i]);
-        }
-    }
-}
 
 extern "C" __global__ void __launch_bounds__(RolesOf<kConsumers>::kThreads, 1)
 promoted_gemm_tensor_memory(
@@ -82,30 +32,8 @@ promoted_gemm_tensor_memory(
     int n,
     int k
 ) {
-    auto& shared = dynamic_shared<SharedMemory>();
-    const TmemAllocation<Accumulators::kAllColumns, CTAS> tmem(shared.accumulators.address);
-    auto filled = shared.scales.producer();
-    auto scales = shared.scales.consumer();
-
-    const auto load = [&](const auto& stage, const OutputTile& tile, int block) {
-        load_operands(stage, a, b, tile, block);
-        const auto of_block = filled.acquire();
-        a_scales.async_copy(of_block->a, of_block.full(), {tile.m, block});
-        b_scales.async_copy(of_block->b, of_block.full(), b_scales_at(tile.n, block));
-    };
-    const auto multiply = [](const auto& d, const auto& stage, const OutputTile&) {
-        tcgen05_mma<OperandA, OperandB, CTAS>(d, stage->a, stage->b, false);
-    };
-    const auto store = [&](auto& output, auto& accumulators, const OutputTile& tile, int consumer) {
-        const int first = consumer * kOwnColumns;
-        float total[kOwnColumns] = {};
-        for (const auto& stage : scales.consume(count_tiles(k, kK))) {
-            promote(total, accumulators, *stage, first, tile.n, stage.iteration());
-        }
-        output.store_row(total, c, OutputTile{tile.m, tile.n + first, tile.batch});
-    };
-    run_roles<true>(
-        shared, tmem.tile<float, kN>(), MatrixTiles(m, n, k), load, multiply, store, a, b, a_scales,
-        b_scales, c
+    multiply_and_promote(
+        dynamic_shared<SharedMemory>(), MatrixTiles(m, n, k),
+        [](const OutputTile& tile) { return tile; }, a, b, a_scales, b_scales, c
     );
 }

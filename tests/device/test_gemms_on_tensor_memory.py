@@ -17,6 +17,7 @@ SOURCES = (
     "grouped_gemm_tensor_memory.cu",
     "k_grouped_gemm_tensor_memory.cu",
     "promoted_gemm_tensor_memory.cu",
+    "promoted_grouped_gemm_tensor_memory.cu",
     "scaled_gemm_tensor_memory.cu",
     "scaled_grouped_gemm_tensor_memory.cu",
     "swizzle_group_factors.cu",

@@ -216,10 +216,10 @@ SWIZZLED: dict[str, Any] = {
 }
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "one matrix": ({"b": WEIGHTS[0]}, ArgumentError, r"b\.shape .*3 dimensions"),
-    "float32 scales": (
-        {"scale_a": np.ones((40, 1), "f4"), "scale_b": np.ones((2, 1, 16), "f4")},
+    "factors of two types": (
+        {"scale_a": np.ones((40, 1), "f4")},
         ArrayTypeError,
-        r"float32, float32; block-scaled formats are MXFP8: .*for 16 elements\. ",
+        r"float32, float8_e8m0fnu; block-scaled formats are MXFP8: .*for 16 elements; and float8",
     ),
     "depths that differ": (
         {"b": WEIGHTS[:, :32]},

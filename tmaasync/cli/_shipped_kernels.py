@@ -106,6 +106,12 @@ def _scaled_grouped_matmul(packs: int, block: int, factor: Any) -> None:
     )
 
 
+def _promoted_grouped_matmul() -> None:
+    b = np.empty((2, 512, 1024), _FP8).swapaxes(1, 2)
+    scale_a, scale_b = np.empty((8, 512), np.float32).T, np.empty((2, 8, 4), np.float32)
+    ops.scaled_grouped_matmul(np.empty((512, 1024), _FP8), b, scale_a, scale_b, _OFFSETS[1:])
+
+
 def _conv2d(channels: int = 128) -> None:
     images, filters = (8, 28, 28, channels), (128, 3, 3, channels)
     ops.conv2d(np.empty(images, _BF16), np.empty(filters, _BF16), padding=1)
@@ -251,6 +257,7 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "k_grouped_gemm_tensor_memory.cu": (lambda: _on_b200(_k_grouped_matmul),),
         "scaled_gemm.cu": (_scaled_matmul,),
         "promoted_gemm_tensor_memory.cu": (lambda: _on_b200(_scaled_matmul),),
+        "promoted_grouped_gemm_tensor_memory.cu": (lambda: _on_b200(_promoted_grouped_matmul),),
         "scaled_gemm_tensor_memory.cu": (
             lambda: _on_b200(lambda: _block_scaled_matmul(1, 32, _E8M0)),
             lambda: _on_b200(lambda: _block_scaled_matmul(2, 32, _E8M0)),

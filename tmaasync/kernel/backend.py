@@ -156,8 +156,10 @@ class Backend(ABC):
             device = f"device {self.device} ({limits.name})"
             raise without_scale_factors(user, limits.compute_capability, device)
 
-    def require_tensor_memory(self, user: str) -> None:
+    def require_tensor_memory(self, user: str, otherwise: str = "") -> None:
         """Check that the device has tensor memory, which an operation needs.
+
+        ``otherwise`` ends the remedy.
 
         Raises:
             BackendError: It has none.
@@ -165,7 +167,7 @@ class Backend(ABC):
         limits = self.limits
         if limits.compute_capability not in WITH_TENSOR_MEMORY:
             device = f"device {self.device} ({limits.name})"
-            raise without_tcgen05(user, limits.compute_capability, device)
+            raise without_tcgen05(user, limits.compute_capability, device, otherwise)
 
     @abstractmethod
     def max_active_clusters(self, size: int) -> int:

@@ -384,11 +384,13 @@ def _without_wgmma(user: str, capability: tuple[int, int], device: str) -> Backe
     return _without(user, needed, capability, device, instead)
 
 
-def without_tcgen05(user: str, capability: tuple[int, int], device: str) -> BackendError:
+def without_tcgen05(
+    user: str, capability: tuple[int, int], device: str, otherwise: str = ""
+) -> BackendError:
     """Return the error for a kernel or operation that needs tcgen05 on a device without it."""
     needed = "tcgen05, the tensor core instructions of compute capabilities 10.0 and 10.3"
     instead = 'a B200 or B300, or on NumPy arrays inside emulate.chip("sm_100a")'
-    return _without(user, needed, capability, device, instead)
+    return _without(user, needed, capability, device, instead + otherwise)
 
 
 def without_scale_factors(user: str, capability: tuple[int, int], device: str) -> BackendError:

@@ -9,11 +9,13 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
 from tmaasync._ragged.batch import is_listed, on_host
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Backend, Launch, backend_of
 from tmaasync.ops._allocation import (
     Output,
+    empty,
     int32_on_device,
     reached_operand,
     reached_output,
@@ -128,6 +130,13 @@ def _with_zeros_along_k(a: ArrayView, b: ArrayView, stream: object) -> tuple[Arr
         _arrays.view(rows)._replace(element=a.element),
         _arrays.view(matrices)._replace(element=b.element),
     )
+
+
+def fill_groups(a: ArrayView, b: ArrayView, offsets: Any, output: Output, stream: object) -> Any:
+    """Fill the rows of the groups of a matmul of any types with K = 0, and return the output."""
+    shapes = ((a.shape[0], 0), (b.shape[0], 0, b.shape[2]))
+    rows, matrices = (empty(a, shape, element("bfloat16")) for shape in shapes)
+    return grouped_matmul(rows, matrices, offsets, out=output.array, stream=stream)
 
 
 # --- checks of the arrays ---------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""ops.scaled_grouped_matmul: scaled_grouped_gemm_tensor_memory.cu."""
+"""ops.scaled_grouped_matmul, with scale factors: scaled_grouped_gemm_tensor_memory.cu."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, is_contiguous
-from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, empty, in_order, reached_operand, reached_output
@@ -34,7 +33,7 @@ from tmaasync.ops._gemm.config import Occupancy, PersistentWork
 from tmaasync.ops._gemm.epilogue import epilogue_numbers, float_bits
 from tmaasync.ops._gemm.tensor_memory import block_scaled_config
 from tmaasync.ops._gemm.tiles import prepared_persistent
-from tmaasync.ops._grouped_matmul import Offsets, describe_group, grouped_matmul, max_clusters
+from tmaasync.ops._grouped_matmul import Offsets, describe_group, fill_groups, max_clusters
 from tmaasync.ops._layouts import (
     Layout,
     check_output,
@@ -43,6 +42,7 @@ from tmaasync.ops._layouts import (
     refuse_overlap,
 )
 from tmaasync.ops._operation import shipped_kernel
+from tmaasync.ops._promoted_grouped_matmul import multiply_promoted
 from tmaasync.ops._report import ReportingLaunch, report_of
 from tmaasync.tile import Pointer
 
@@ -66,11 +66,11 @@ def scaled_grouped_matmul(  # noqa: PLR0913 - scaled_matmul's, and the offsets
     scale_layout: str = "rows",
     stream: object = None,
 ) -> Any:
-    """Grouped GEMM (MoE) of MXFP8, MXFP4 or NVFP4: ``out[rows of g] = a[rows of g] @ b[g]``.
+    """Grouped GEMM (MoE) of scaled fp8 or fp4: ``out[rows of g] = a[rows of g] @ b[g]``.
 
     For B200 and B300 (compiled and emulated, not run on a chip). It takes the formats of
-    `scaled_matmul` and the groups of `grouped_matmul`: the 2d-3d form of torch's
-    ``scaled_grouped_mm``.
+    `scaled_matmul`, float32 scales included, and the groups of `grouped_matmul`: the 2d-3d form of
+    torch's ``scaled_grouped_mm``.
 
     T, N, K and G may be up to 2^31 - 2^18 (2,147,221,504) each.
 
@@ -79,9 +79,10 @@ def scaled_grouped_matmul(  # noqa: PLR0913 - scaled_matmul's, and the offsets
             emulator.
         b: [G, K, N], or [G, K / 2, N] of float4, on the same device. For matrices stored as
             [G, N, K] pass ``b.swapaxes(1, 2)``.
-        scale_a: [T, K / 32], or [T, K / 16] of NVFP4; or a pair of them and a number, or an array
-            of a float32 for each group.
-        scale_b: [G, K / 32, N], or [G, K / 16, N] of NVFP4; or a pair, as of ``scale_a``.
+        scale_a: [T, ceil(K / 128)], float32. Scale factors are [T, K / 32], or [T, K / 16] of
+            NVFP4; or a pair of them and a number, or an array of a float32 for each group.
+        scale_b: [G, ceil(K / 128), ceil(N / 128)] or [G, ceil(K / 128), N], float32. Scale factors
+            are [G, K / 32, N], or [G, K / 16, N] of NVFP4; or a pair, as of ``scale_a``.
         offsets: [G], where each group of rows ends, as in `grouped_matmul`.
         out: The output, [T, N]. By default a new array of the framework of ``a``; if a row of N
             elements is not a multiple of 16 bytes, rows are padded and the array is not contiguous.
@@ -120,6 +121,8 @@ def scaled_grouped_matmul(  # noqa: PLR0913 - scaled_matmul's, and the offsets
     done = _CALLS.run(arrays, option, stream, numbers)
     if done is not None:
         return done[-1]
+    if not call.is_block_scaled:
+        return multiply_promoted(_CALLS, call, offsets, option, stream)
     blocks = Blocks.of((a, b, factors_a, factors_b), dtypes, layout, is_grouped=True)
     groups = blocks.b.shape[0]
     ends = Offsets.of(offsets, groups, blocks.a.shape[0], blocks.a.device)
@@ -129,7 +132,7 @@ def scaled_grouped_matmul(  # noqa: PLR0913 - scaled_matmul's, and the offsets
     if output.view.is_empty or groups == 0 or (blocks.scale_a.is_empty and blocks.factors):
         return output.array
     if blocks.factors == 0:
-        return _without_k(blocks, offsets, output, stream)
+        return fill_groups(blocks.a, blocks.b, offsets, output, stream)
     kind = Kind(blocks.types, blocks.format, blocks.swizzled, bool(numbers), tuple(whole))
     operation = _CALLS.operation(
         ScaledGroupedMatmul, *map(Layout.of, blocks.views), output.layout, kind=kind
@@ -183,15 +186,6 @@ def _output(blocks: Blocks, whole: dict[str, ArrayView], call: Call) -> Output:
     named = {f"the groups' {name}": view for name, view in whole.items()}
     refuse_overlap("out", output.view, {**blocks.named, **named})
     return output
-
-
-def _without_k(blocks: Blocks, offsets: Any, output: Output, stream: object) -> Any:
-    """Fill the rows of the groups with zeros, by matmuls that have K = 0 too."""
-    groups, _, n = blocks.b.shape
-    shapes = ((blocks.a.shape[0], 0), (groups, 0, n))
-    a, b = (empty(blocks.a, shape, element("bfloat16")) for shape in shapes)
-    grouped_matmul(a, b, offsets, out=output.array, stream=stream)
-    return output.array
 
 
 # --- the operation ----------------------------------------------------------------------------

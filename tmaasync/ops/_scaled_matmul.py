@@ -168,9 +168,19 @@ class Operands(NamedTuple):
 
     @classmethod
     def of(
-        cls, a: Any, b: Any, scale_a: Any, scale_b: Any, dtypes: tuple[object, object]
+        cls,
+        a: Any,
+        b: Any,
+        scale_a: Any,
+        scale_b: Any,
+        dtypes: tuple[object, object],
+        *,
+        is_grouped: bool = False,
     ) -> Operands:
-        """Return checked views of the operands; a and b may be read as other ``dtypes``."""
+        """Return checked views of the operands; a and b may be read as other ``dtypes``.
+
+        In a grouped GEMM b and its scales have a first dimension: groups.
+        """
         a_dtype, b_dtype = (
             None if dtype is None else element(dtype, argument=argument)
             for dtype, argument in zip(dtypes, ("a_dtype", "b_dtype"), strict=True)
@@ -181,11 +191,12 @@ class Operands(NamedTuple):
             _arrays.view(scale_a, argument="scale_a"),
             _arrays.view(scale_b, argument="scale_b"),
         )
-        ArgumentError.raise_for(_rank_violations(found))
+        ArgumentError.raise_for(_rank_violations(found, is_grouped))
         _check_types(found)
         _arrays.common_device(found.named)
         ArgumentError.raise_for(_shape_violations(found))
-        check_extents(M=found.a.shape[0], N=found.b.shape[1], K=found.a.shape[1])
+        (m, k), (*groups, _, n) = found.a.shape, found.b.shape
+        check_extents(M=m, N=n, K=k, G=max(groups, default=1))
         return found._replace(scale_b=_first_rows(found.scale_b, found.k_blocks))
 
     @property
@@ -199,8 +210,8 @@ class Operands(NamedTuple):
     @property
     def column_scales(self) -> bool:
         """Whether B has one scale per column, not per 128 columns."""
-        columns = self.b.shape[1]
-        return columns > 1 and self.scale_b.shape[1] == columns
+        columns = self.b.shape[-1]
+        return columns > 1 and self.scale_b.shape[-1] == columns
 
 
 def checked(
@@ -214,23 +225,29 @@ def checked(
 ) -> tuple[Operands, Output]:
     """Check the arrays of a call, and make its output if ``out`` is None."""
     operands = Operands.of(a, b, scale_a, scale_b, dtypes)
-    left, shape = operands.a, (operands.a.shape[0], operands.b.shape[1])
+    return operands, output_of(operands, out, dtype)
+
+
+def output_of(operands: Operands, out: Any, dtype: object) -> Output:
+    """Return the checked output; it shares no memory with the operands."""
+    left, shape = operands.a, (operands.a.shape[0], operands.b.shape[-1])
     output = Output.of(out, left, shape, _OUTPUTS, "bfloat16" if dtype is None else dtype)
     check_output(output.view, shape, left.device, _OUTPUTS, dtype)
     refuse_overlap("out", output.view, operands.named)
-    return operands, output
+    return output
 
 
 def _first_rows(scales: ArrayView, rows: int) -> ArrayView:
     """Return the scales without torch's padding along K."""
-    is_whole = scales.shape[0] == rows or scales.is_stand_in
-    return scales if is_whole else _arrays.view(indexable(scales)[:rows])
+    is_whole = scales.shape[-2] == rows or scales.is_stand_in
+    return scales if is_whole else _arrays.view(indexable(scales)[..., :rows, :])
 
 
-def _rank_violations(operands: Operands) -> Iterator[Violation]:
+def _rank_violations(operands: Operands, is_grouped: bool) -> Iterator[Violation]:
     for name, view in operands.named.items():
-        if view.ndim != 2:
-            rule = "it must have 2 dimensions"
+        dims = 3 if is_grouped and name.endswith("b") else 2
+        if view.ndim != dims:
+            rule = f"it must have {dims} dimensions"
             remedy = "Reshape it, or loop over the others"
             yield Violation(f"{name}.shape", view.shape, rule, remedy)
 
@@ -250,22 +267,24 @@ def _check_types(operands: Operands) -> None:
 
 
 def _shape_violations(operands: Operands) -> Iterator[Violation]:
-    (m, k), (depth, n) = operands.a.shape, operands.b.shape
+    (m, k), (*groups, depth, n) = operands.a.shape, operands.b.shape
     if depth != k:
         rule = f"a has shape {(m, k)}, so b must have {k} rows"
-        yield Violation("b.shape", (depth, n), rule, "For a matrix stored as [N, K] pass b.T")
+        remedy = "For matrices stored as [N, K] pass b." + ("swapaxes(1, 2)" if groups else "T")
+        yield Violation("b.shape", operands.b.shape, rule, remedy)
     blocks = operands.k_blocks
     if operands.scale_a.shape != (m, blocks):
         rule = f"a row of a has a scale for every {SCALE_BLOCK} of its {k} elements"
         yield Violation("scale_a.shape", operands.scale_a.shape, rule, f"Pass shape {(m, blocks)}")
     padded = -(-blocks // SCALES_PER_LOAD) * SCALES_PER_LOAD
     wide = -(-n // SCALE_BLOCK)
-    if operands.scale_b.shape not in {(blocks, n), (blocks, wide), (padded, wide)}:
+    whole, coarse, longer = ((*groups, *of) for of in ((blocks, n), (blocks, wide), (padded, wide)))
+    if operands.scale_b.shape not in {whole, coarse, longer}:
         rule = (
             f"b has a scale for {SCALE_BLOCK} elements of every column, or for every "
             f"{SCALE_BLOCK} x {SCALE_BLOCK} elements"
         )
-        remedy = f"Pass shape {(blocks, n)} or {(blocks, wide)}"
+        remedy = f"Pass shape {whole} or {coarse}"
         yield Violation("scale_b.shape", operands.scale_b.shape, rule, remedy)
 
 
@@ -275,7 +294,9 @@ def _shape_violations(operands: Operands) -> Iterator[Violation]:
 _TRANSPOSES = (False, True, True, False)
 
 
-class ScaledMatmul(Operation):
+class FloatScaledOperation(Operation):
+    """An FP8 GEMM with float32 scales, or a grouped one, for given layouts."""
+
     def __init__(
         self,
         a: Layout,
@@ -287,7 +308,6 @@ class ScaledMatmul(Operation):
         column_scales: bool,
     ) -> None:
         super().__init__(out.device)
-        self._has_tensor_memory = runs_on_tensor_memory(self.backend, a.element.name)
         self._operands = (
             Operand.of_rows(a),
             Operand.of_rows(b.transposed),
@@ -300,6 +320,15 @@ class ScaledMatmul(Operation):
         self._needs_staging = any(one.is_staged for one in (*self._operands, self._out))
         self._spans = tuple(layout.span_bytes for layout in (a, b, scale_a, scale_b, out))
 
+    def _reached(self, operands: Operands, stream: int) -> list[ArrayView]:
+        """Return the operands as the kernel reads them, from staging copies if it must."""
+        return [
+            operand.rows.over(reached_operand(operand, view, stream, transposes=transposes))
+            for operand, view, transposes in zip(self._operands, operands, _TRANSPOSES, strict=True)
+        ]
+
+
+class ScaledMatmul(FloatScaledOperation):
     def run(self, operands: Operands, out: ArrayView, stream: object) -> None:
         if out.is_empty:
             return
@@ -308,10 +337,7 @@ class ScaledMatmul(Operation):
             with in_order(out.framework, out.device, handle):
                 fill(out, 0)
             return
-        reached = [
-            operand.rows.over(reached_operand(operand, view, handle, transposes=transposes))
-            for operand, view, transposes in zip(self._operands, operands, _TRANSPOSES, strict=True)
-        ]
+        reached = self._reached(operands, handle)
         with reached_output(self._out, out, handle) as target:
             views = (*reached, self._out.rows.over(target))
             launch = self.prepared(lambda: self._prepare(*views))
@@ -331,7 +357,7 @@ class ScaledMatmul(Operation):
         columns = self._column_scales
         config: ScaledTileConfig | PromotedConfig = (
             overridden(promoted_config(m, column_scales=columns))
-            if self._has_tensor_memory
+            if runs_on_tensor_memory(self.backend, a.element.name)
             else self.fitted(choose_scaled_config(m, n, occupancy, column_scales=columns))
         )
         transposed = self._operands[3].transposed

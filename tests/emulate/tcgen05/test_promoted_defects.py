@@ -12,7 +12,7 @@ from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
 from tmaasync.tile import create_tma_tile
 
 SOURCE = shipped_text("promoted_gemm_tensor_memory.cu")
-LOAD_A = "a_scales.async_copy(of_block->a, of_block.full(), {tile.m, block});"
+LOAD_A = "a_scales.async_copy(of_block->a, of_block.full(), {first_row, block});"
 RELEASE = "if (column + kColumns == kOwnColumns) accumulators.release();"
 SET_OF_STAGE = "accumulators.commit(); d = accumulators.acquire();"
 DEFECTS = defects(
@@ -29,7 +29,7 @@ DEFECTS = defects(
      Edit(SET_OF_STAGE, "accumulators.commit();"), DEADLOCK + RACE, r"accumulators|tensor memory"),
     ("the scales of A are not loaded", without(LOAD_A), DEADLOCK, r"scales\.full\[0\]"),
     ("the scales of A count for the operands",
-     Edit(LOAD_A, "a_scales.async_copy(of_block->a, stage.full(), {tile.m, block});"),
+     Edit(LOAD_A, "a_scales.async_copy(of_block->a, stage.full(), {first_row, block});"),
      DEADLOCK + FAULT + RACE, r"(ring|scales)\.full"),
     ("one warp would release the scales",
      Edit("kSets, ConsumerWarps<4 * kConsumers>", "kSets, ConsumerWarps<1>"),

@@ -9,10 +9,10 @@ from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.ops._gemm.block_scales import ATOM_FACTORS, ATOM_ROWS, Format, cuda_type
 from tmaasync.ops._gemm.tensor_memory import BlockScaledConfig
-from tmaasync.ops._gemm.tiles import ScaledMatrices, operand_tile, output_tile
+from tmaasync.ops._gemm.tiles import ScaledMatrices, operand_tile, output_tile, ragged_output
 from tmaasync.ops._gemm.warp_scaled import WarpScaledConfig
 from tmaasync.ops._operation import shipped_kernel
-from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
+from tmaasync.ragged import RaggedTensorMap
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 
@@ -62,9 +62,7 @@ def block_scaled_grouped_tiles(
     operands: Sequence[ArrayView], c: ArrayView, config: BlockScaledConfig
 ) -> ScaledMatrices[Any]:
     """Return the tiles over [T, K] and [G, N, K] of bytes, their factors, and the map of [T, N]."""
-    box, swizzle = config.output_box(c.element)
-    out = create_ragged_tensor_map(c, box, swizzle=swizzle)
-    return ScaledMatrices(*_operand_tiles(operands, config), out)
+    return ScaledMatrices(*_operand_tiles(operands, config), ragged_output(c, config))
 
 
 def _operand_tiles(

@@ -164,7 +164,7 @@ class Blocks(NamedTuple):
             is_grouped: Whether there is a matrix of B for each group of rows of A.
         """
         types = [type_of(*one) for one in zip(arrays, (*dtypes, dtypes[2]), strict=True)]
-        form = format_of(*types, is_grouped=is_grouped)
+        form = format_of(*types)
         a, b, scale_a, scale_b = (bytes_of(*one) for one in zip(arrays, _OPERANDS, strict=True))
         found = cls(a, b, scale_a, scale_b, (types[0], types[1]), form, layout == "swizzled")
         _arrays.common_device(found.named)
@@ -175,7 +175,7 @@ class Blocks(NamedTuple):
         return found
 
 
-def format_of(a: str, b: str, scale_a: str, scale_b: str, *, is_grouped: bool) -> Format:
+def format_of(a: str, b: str, scale_a: str, scale_b: str) -> Format:
     """Return the format of operands and scale factors of these types.
 
     Raises:
@@ -191,7 +191,7 @@ def format_of(a: str, b: str, scale_a: str, scale_b: str, *, is_grouped: bool) -
     raise ArrayTypeError.broken(
         "a, b, scale_a, scale_b",
         f"{a}, {b}, {scale_a}, {scale_b}",
-        f"block-scaled formats are {legal}{'' if is_grouped else _FLOAT_SCALES}",
+        f"block-scaled formats are {legal}{_FLOAT_SCALES}",
         "Convert them; of arrays of bytes pass a_dtype=, b_dtype= and scale_dtype=",
         verb="hold",
     )

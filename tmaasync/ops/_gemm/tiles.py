@@ -45,6 +45,12 @@ def output_tile(out: ArrayView, config: TileConfig) -> TMATensorTile:
     return create_tma_tile(out, (*(1,) * (out.ndim - 2), *shape), swizzle=swizzle)
 
 
+def ragged_output(out: ArrayView, config: TileConfig) -> RaggedTensorMap:
+    """Return the map of the packed rows of groups, with the tile of `output_tile`."""
+    shape, swizzle = config.output_box(out.element)
+    return create_ragged_tensor_map(out, shape, swizzle=swizzle)
+
+
 def operand_tile(
     view: ArrayView, side: int, *, k_major: bool, parts: int, is_read_once: bool = False
 ) -> TMATensorTile:
@@ -306,8 +312,7 @@ def grouped_tiles(
         rows = operand_tile(a, config.block_m, k_major=True, parts=1)
         side, parts = config.b_tile
         matrices = operand_tile(b, side, k_major=b_transposed, parts=parts)
-    box, swizzle = config.output_box(c.element)
-    return GroupedTiles(rows, matrices, create_ragged_tensor_map(c, box, swizzle=swizzle))
+    return GroupedTiles(rows, matrices, ragged_output(c, config))
 
 
 def grouped_kernel(types: Sequence[str], b_transposed: bool, config: TileConfig) -> Kernel:
@@ -397,12 +402,13 @@ def scaled_gemm_tiles(
     config: ScaledTileConfig | PromotedConfig,
     *,
     b_scales_transposed: bool,
-) -> ScaledMatrices[TMATensorTile]:
+) -> ScaledMatrices[Any]:
     """Return the tiles over matrices whose rows TMA can read.
 
     Args:
         operands: [M, K], [N, K], the scales of A as [K / 128, M], the scales of B as [K / 128, N],
-            [K / 128, N / 128] or, transposed, [N / 128, K / 128].
+            [K / 128, N / 128] or, transposed, [N / 128, K / 128]. In a grouped GEMM B and its
+            scales have a first dimension: groups.
         c: [M, N].
         config: The tile config.
         b_scales_transposed: Whether the scales of B are passed transposed.
@@ -410,12 +416,15 @@ def scaled_gemm_tiles(
     a, b, a_scales, b_scales = operands
     rows, columns = config.block_m, config.block_n
     side, parts = config.b_tile
+    outer = (1,) * (b.ndim - 2)
+    # The rows of a group start anywhere, and a load at a multiple of 16 bytes.
+    scales = rows + SCALES_PER_LOAD if outer else rows
     return ScaledMatrices(
-        operand_tile(a, rows, k_major=True, parts=1, is_read_once=b.shape[0] <= columns),
+        operand_tile(a, rows, k_major=True, parts=1, is_read_once=b.shape[-2] <= columns),
         operand_tile(b, side, k_major=True, parts=parts, is_read_once=a.shape[0] <= rows),
-        create_tma_tile(a_scales, (1, config.block_m)),
-        create_tma_tile(b_scales, _b_scale_shape(config, b_scales_transposed)),
-        output_tile(c, config),
+        create_tma_tile(a_scales, (1, scales)),
+        create_tma_tile(b_scales, (*outer, *_b_scale_shape(config, b_scales_transposed))),
+        ragged_output(c, config) if outer else output_tile(c, config),
     )
 
 
@@ -427,12 +436,31 @@ def _b_scale_shape(config: ScaledTileConfig | PromotedConfig, transposed: bool) 
     return (1, SCALES_PER_LOAD)
 
 
+class ScaledGroupedArguments(NamedTuple):
+    """The parameters of promoted_grouped_gemm_tensor_memory.cu."""
+
+    a: TMATensorTile
+    b: TMATensorTile
+    a_scales: TMATensorTile
+    b_scales: TMATensorTile
+    c: RaggedTensorMap
+    offsets: ArrayView
+    groups: int
+    rows: int
+    n: int
+    k: int
+    broken_group: Any
+
+
 def scaled_gemm_kernel(
-    types: Sequence[str], b_scales_transposed: bool, config: ScaledTileConfig | PromotedConfig
+    types: Sequence[str],
+    b_scales_transposed: bool,
+    config: ScaledTileConfig | PromotedConfig,
+    source: str = "",
 ) -> Kernel:
     names = ("ATile", "BTile", "AScaleTile", "BScaleTile", "CTile")
     return shipped_kernel(
-        config.scaled_source,
+        source or config.scaled_source,
         dict(zip(names, types, strict=True)),
         scaled_gemm_constants(b_scales_transposed, config),
     )
