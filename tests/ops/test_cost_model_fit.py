@@ -29,9 +29,6 @@ GPUS = (H200, H100)
 
 NOT_A_TILES = ("us", "group_m", "starts_early")
 
-# Where two stores of 32 bytes count for more than they take.
-MISSED = ["bfloat16 1536 x 1536 x 1536, 2 tile configs"]
-
 
 def test_the_constants_agree_with_the_fit() -> None:
     found = SCRIPT["fitted"](SCRIPT["recorded"](H200).rows)
@@ -81,7 +78,7 @@ def slowdowns(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
 def test_the_models_choice_is_within_two_per_cent_of_the_fastest_raced() -> None:
     found = slowdowns(SCRIPT["recorded"](H200).rows)
 
-    assert [case for case, ratio in found.items() if ratio > 1.02] == MISSED
+    assert [case for case, ratio in found.items() if ratio > 1.02] == []
 
 
 def test_the_numbers_of_an_h200_choose_on_an_h100_too() -> None:

@@ -21,6 +21,8 @@ class GemmCoefficients:
     multiply_add_energy: float
     loads_to_energy: float
     exposed_store_depth: int
+    late_start: float
+    most_late: float
     waves_to_share: int
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tmaasync.ops._gemm.coefficients import GemmCoefficients, coefficients
-from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.config import Occupancy, PersistentWork, TileConfig
 from tmaasync.ops._gemm.legal_tiles import Problem, has_large_consumers, is_usual
 
 _LARGE_TILE = 1 / 128 + 1 / 256  # elements loaded per multiply-add
@@ -32,13 +32,18 @@ def config_time(
     m, k, count, on_lines = problem.m, problem.k, problem.batches, problem.on_lines
     rows = m + config.block_m // 2 if is_uneven else m
     clusters = count * config.clusters(rows, problem.n)
-    waves = -(-clusters // occupancy.max_active_clusters(config.cluster_size))
+    active = occupancy.max_active_clusters(config.cluster_size)
+    waves = -(-clusters // active)
     # Rows beyond the last are computed too, from earlier rows (kShiftsRows in gemm.cu).
     multiplied = m if is_uneven else -(-m // config.cluster_rows) * config.cluster_rows
     even = count * multiplied * problem.n * k / occupancy.sms
-    return tensor_time(
+    time = tensor_time(
         numbers, config, k, waves, even, on_lines=on_lines, epilogue_depth=epilogue_depth
     )
+    is_short = time < numbers.most_late and not is_uneven
+    if is_short and not config.starts_early(PersistentWork(m, k, clusters), active):
+        time += numbers.late_start
+    return time
 
 
 def tensor_time(
