@@ -12,6 +12,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tmaasync.torch as operators
+from tmaasync import emulate
 
 HALF = torch.float16
 
@@ -27,6 +28,7 @@ class Case:
         reference: Takes the arguments in float64.
         has_out: Whether the call takes an output of the caller's as ``out``.
         has_gradient: Whether inputs may require grad.
+        chip: The emulated chip.
     """
 
     call: Callable[..., Any]
@@ -35,6 +37,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     has_out: bool = True
     has_gradient: bool = False
+    chip: str = "sm_90a"
 
 
 def draw(*shape: int, dtype: Any = HALF) -> Any:
@@ -96,6 +99,11 @@ def log_sum_exp(q: Any, k: Any) -> Any:
 def multiply_groups(a: Any, b: Any, offsets: Any) -> Any:
     bounds = [0, *offsets.long().tolist()]
     return torch.cat([a[bounds[g] : bounds[g + 1]] @ b[g] for g in range(len(b))])
+
+
+def multiply_scaled_groups(a: Any, b: Any, left: Any, right: Any, offsets: Any) -> Any:
+    a, b = a * left.repeat_interleave(128, 1), b * right.repeat_interleave(128, 1)
+    return multiply_groups(a, b, offsets)
 
 
 def convolve(images: Any, filters: Any, bias: Any, *window: Any) -> Any:
@@ -176,6 +184,19 @@ CASES: dict[str, Case] = {
         ),
         {"dtype": torch.float32},
     ),
+    "scaled_grouped_matmul": Case(
+        operators.scaled_grouped_matmul,
+        lambda rows: [
+            draw(rows, 256, dtype=torch.float8_e4m3fn),
+            draw(3, 24, 256, dtype=torch.float8_e4m3fn).mT,
+            torch.rand(rows, 2) + 0.5,
+            torch.rand(3, 2, 1) + 0.5,
+            cumulative(2, 2, rows),
+        ],
+        multiply_scaled_groups,
+        {"dtype": torch.float32},
+        chip="sm_100a",
+    ),
     "conv2d": Case(
         lambda images, filters, bias, **options: operators.conv2d(
             images, filters, bias=bias, **options
@@ -252,7 +273,13 @@ FORMS = [
 def checks_of(name: str) -> tuple[str, ...]:
     """Return the checks of opcheck that torch can do: it compares no float8."""
     checks = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-    return checks if name == "scaled_matmul" else ("test_schema", *checks)
+    return checks if name.startswith("scaled") else ("test_schema", *checks)
+
+
+def chip_of(request: Any) -> Any:
+    """Return a context in which the case of a test's parameter ``name`` has its emulated chip."""
+    name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")
+    return emulate.chip(CASES[name].chip if name in CASES else "sm_90a")
 
 
 def registered() -> set[str]:
@@ -285,9 +312,10 @@ def outputs_like(case: Case, given: list[Any], *, is_out: bool) -> dict[str, Any
 
 def call_of(case: Case, given: list[Any], *, is_out: bool) -> tuple[Any, Any, Any]:
     """Return the operator that a case calls, with its arguments."""
-    out = outputs_like(case, given, is_out=is_out)
-    with Calls() as calls, torch.no_grad():
-        case.call(*given, **case.options, **out)
+    with emulate.chip(case.chip), torch.no_grad():
+        out = outputs_like(case, given, is_out=is_out)
+        with Calls() as calls:
+            case.call(*given, **case.options, **out)
     (made,) = calls.made
     function, args, kwargs = made
     return function, args, kwargs

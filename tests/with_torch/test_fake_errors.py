@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ torch: Any = pytest.importorskip("torch")
 
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch_cases import CASES, FORMS, call_of, draw  # noqa: E402
+from torch_cases import CASES, FORMS, call_of, chip_of, draw  # noqa: E402
 from torch_wrong_calls import (  # noqa: E402
     OF_VALUES,
     RESULT,
@@ -24,6 +25,12 @@ from torch_wrong_calls import (  # noqa: E402
 
 import tmaasync.torch as operators  # noqa: E402
 from tmaasync import ArgumentError  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _on_its_chip(request: pytest.FixtureRequest) -> Iterator[None]:
+    with chip_of(request):
+        yield
 
 
 def compare(made: Called) -> None:

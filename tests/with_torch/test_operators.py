@@ -23,6 +23,7 @@ from torch_cases import (  # noqa: E402
     as_tuple,
     call_of,
     checks_of,
+    chip_of,
     compiled,
     draw,
     error,
@@ -45,10 +46,10 @@ def test_an_older_release_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _fresh(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.manual_seed(0)
     torch._dynamo.reset()
-    with one_gemm_config():
+    with one_gemm_config(), chip_of(request):
         yield
 
 

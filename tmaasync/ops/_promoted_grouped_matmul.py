@@ -8,7 +8,7 @@ from typing import Any
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Launch, backend_of
-from tmaasync.ops._allocation import reached_output
+from tmaasync.ops._allocation import Output, reached_output
 from tmaasync.ops._block_scaled_matmul import Call
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import Occupancy, PersistentWork
@@ -32,12 +32,8 @@ def multiply_promoted(
     cache: CallCache, call: Call, offsets: Any, option: object, stream: object
 ) -> Any:
     """Run a call that is not in the cache, and cache it."""
-    given = (call.a, call.b, call.scale_a, call.scale_b)
-    operands = Operands.of(*given, call.dtypes[:2], is_grouped=True)
-    output = output_of(operands, call.out, call.dtype)
-    groups, rows = operands.b.shape[0], operands.a.shape[0]
-    ends = Offsets.of(offsets, groups, rows, operands.a.device)
-    if output.view.is_empty or groups == 0:
+    operands, ends, output = checked(call, offsets)
+    if output.view.is_empty or operands.b.shape[0] == 0:
         return output.array
     if operands.a.shape[1] == 0:
         return fill_groups(operands.a, operands.b, offsets, output, stream)
@@ -47,9 +43,19 @@ def multiply_promoted(
     )
     operation.run(operands, output.view, ends, stream)
     if ends.is_in_place:
-        arrays = (*given, offsets) if call.out is None else (*given, offsets, call.out)
+        given = (call.a, call.b, call.scale_a, call.scale_b, offsets)
+        arrays = given if call.out is None else (*given, call.out)
         operation.remember_in(cache, arrays, option, (*operands, _arrays.view(offsets)), output)
     return output.array
+
+
+def checked(call: Call, offsets: Any) -> tuple[Operands, Offsets, Output]:
+    """Check the arguments of a call, and make its output if it has none."""
+    given = (call.a, call.b, call.scale_a, call.scale_b)
+    operands = Operands.of(*given, call.dtypes[:2], is_grouped=True)
+    groups, rows = operands.b.shape[0], operands.a.shape[0]
+    ends = Offsets.of(offsets, groups, rows, operands.a.device)
+    return operands, ends, output_of(operands, call.out, call.dtype)
 
 
 class PromotedGroupedMatmul(FloatScaledOperation):

@@ -30,7 +30,7 @@ from tmaasync.torch._group_matmuls import (
 )
 from tmaasync.torch._grouped_matmul import grouped_matmul, k_grouped_matmul
 from tmaasync.torch._matmul import matmul
-from tmaasync.torch._scaled_matmul import scaled_matmul
+from tmaasync.torch._scaled_matmul import scaled_grouped_matmul, scaled_matmul
 from tmaasync.torch._sdpa import scaled_dot_product_attention
 from tmaasync.torch._symmetric import symmetric_buffers, symmetric_tiles
 from tmaasync.torch._transformers import register_with_transformers
@@ -61,6 +61,7 @@ __all__ = [
     "register_with_transformers",
     "ring_attention",
     "scaled_dot_product_attention",
+    "scaled_grouped_matmul",
     "scaled_matmul",
     "symmetric_buffers",
     "symmetric_tiles",

@@ -135,7 +135,7 @@ _FORMULAS: tuple[tuple[Any, bool, tuple[Any, ...]], ...] = (
         ),
     ),
     (_all_gather_matmul, _SHAPES, (_OPERATORS.all_gather_matmul,)),
-    (_grouped_matmul, _SHAPES, (_OPERATORS.grouped_matmul,)),
+    (_grouped_matmul, _SHAPES, (_OPERATORS.grouped_matmul, _OPERATORS.scaled_grouped_matmul)),
     (_k_grouped_matmul, _SHAPES, (_OPERATORS.k_grouped_matmul,)),
     (_conv2d, _SHAPES, (_OPERATORS.conv2d,)),
     (_attention, _SHAPES, (_OPERATORS.attention, _OPERATORS.attention_with_lse)),
