@@ -15,8 +15,8 @@ torch_ranks: Any = pytest.importorskip("torch_ranks")
 pytest.importorskip("torch.distributed._symmetric_memory")
 
 CASES = [
-    *("forward_and_backward", "ring", "collectives", "compiled", "refusals", "subgroups"),
-    "graphs",
+    *("forward_and_backward", "ring", "exchange", "collectives", "compiled", "refusals"),
+    *("subgroups", "graphs"),
 ]
 
 

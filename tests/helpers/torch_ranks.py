@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import exchange_cases
 import numpy as np
 import pytest
 import ring_cases
@@ -194,9 +195,65 @@ def everywhere(ranks: Ranks, tensor: Any) -> list[Any]:
     return [np.asarray(one) for one in found]
 
 
+def check_exchange(ranks: Ranks) -> None:
+    """Tokens go to their experts and back, and so do gradients; the first time some lack room."""
+    rng, mine = np.random.default_rng(ranks.count), ranks.rank
+    for inner, dtype, owned, spare in [((5,), torch.float32, 2, -3), ((3, 64), BF16, 3, 5)]:
+        counts = exchange_cases.drawn_counts(rng, ranks.count, owned * ranks.count, 30)
+        rows = [int(one.sum()) + rank for rank, one in enumerate(counts)]  # the last go nowhere
+        moves = Moves(counts, spare)
+        own = torch.from_numpy(counts[mine]).to(ranks.device)
+        tokens = ranks.draw(*((one, *inner) for one in rows), dtype=dtype)
+        grads = ranks.draw(*[(moves.room, *inner)] * ranks.count, dtype=dtype)
+        packed = moves.sent(tokens)
+
+        leaf = tokens[mine].clone().requires_grad_()
+        found, ends = operators.all_to_all(leaf, own, rows=rows, room=moves.room)
+        found.backward(grads[mine])
+        assert torch.equal(found, packed[mine])
+        wanted_ends = exchange_cases.packed_ends(counts)[mine]
+        assert ends.tolist() == np.minimum(wanted_ends, moves.room).tolist()
+        assert torch.equal(leaf.grad, moves.sent_back(grads, tokens)[mine])
+
+        leaf = found.detach().requires_grad_()
+        returned = operators.all_to_all(leaf, own, rows=rows, combine=True)
+        returned.backward(tokens[mine])
+        assert torch.equal(returned, moves.sent_back(packed, tokens)[mine])
+        assert torch.equal(leaf.grad, packed[mine])
+
+
+class Moves:
+    """The rows that a dispatch moves: owner, packed row, source rank, row of its tokens."""
+
+    def __init__(self, counts: Any, spare: int) -> None:
+        rows = [[(rank, row) for row in range(own.sum())] for rank, own in enumerate(counts)]
+        packed = exchange_cases.packed([np.array(one).reshape(-1, 2) for one in rows], counts)
+        self.room = max(map(len, packed)) + spare
+        self.all = [
+            (owner, to, *map(int, source))
+            for owner, sources in enumerate(packed)
+            for to, source in enumerate(sources[: self.room])
+        ]
+
+    def sent(self, tokens: list[Any]) -> list[Any]:
+        packed = [one.new_zeros((self.room, *one.shape[1:])) for one in tokens]
+        for owner, to, rank, row in self.all:
+            packed[owner][to] = tokens[rank][row]
+        return packed
+
+    def sent_back(self, packed: list[Any], like: list[Any]) -> list[Any]:
+        tokens = [torch.zeros_like(one) for one in like]
+        for owner, to, rank, row in self.all:
+            tokens[rank][row] = packed[owner][to]
+        return tokens
+
+
 def check_compiled(ranks: Ranks) -> None:
     x = ranks.draw(*[(32, 64)] * ranks.count)[ranks.rank].requires_grad_()
     up, down = (ranks.draw(*[(64, 64)] * ranks.count)[ranks.rank].requires_grad_() for _ in "ud")
+
+    counts = torch.tensor([32 // ranks.count] * ranks.count, dtype=torch.int32)
+    counts = counts.to(ranks.device)
 
     def layer(x: Any, up: Any, down: Any) -> Any:
         heads = x.view(1, 32, 1, 64)
@@ -204,7 +261,9 @@ def check_compiled(ranks: Ranks) -> None:
             x
         )
         hidden = torch.relu(operators.all_gather_matmul(x, up.T, group=dist.group.WORLD))
-        return operators.matmul_reduce_scatter(hidden, down.T)
+        out = operators.matmul_reduce_scatter(hidden, down.T)
+        packed, _ = operators.all_to_all(out, counts, room=64)
+        return operators.all_to_all(packed, counts, rows=[32] * ranks.count, combine=True)
 
     found = []
     for call in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
@@ -306,6 +365,12 @@ def check_refusals(ranks: Ranks) -> None:
         lambda: operators.ring_attention(q[:, :5], q[:, :5], q[:, :5], causal=True),
         "two chunks",
     )
+    counts = torch.full((ranks.count,), 4, dtype=torch.int32, device=ranks.device)
+    refuses(lambda: operators.all_to_all(a, counts[:-1], room=64), "own equally many experts")
+    refuses(lambda: operators.all_to_all(a, counts.float(), room=64), "counts")
+    refuses(lambda: operators.all_to_all(a, counts), "room is None")
+    refuses(lambda: operators.all_to_all(a, counts, combine=True), "a combine takes rows")
+    refuses(lambda: operators.all_to_all(a, counts, room=64 + ranks.rank), "different calls")
     other = q[:, : 8 * (ranks.rank + 1)]
     refuses(lambda: operators.ring_attention(other, other, other), "different calls")
     assert operators.matmul_all_reduce(a, b).shape == (16, 8)  # the group is as good as new

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import exchange_cases
 import numpy as np
 import pytest
 import ring_cases
@@ -21,6 +22,7 @@ from tmaasync.emulate.launch.world import World
 from tmaasync.kernel import backend_of
 from tmaasync.ops._all_gather import gather_rows
 from tmaasync.ops._all_gather_matmul import gather_and_multiply
+from tmaasync.ops._all_to_all import exchange_rows
 from tmaasync.ops._flash.gradients import GRADIENTS, INPUTS
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._matmul_reduce import MatmulAllReduce, MatmulReduceScatter, multiply_and_reduce
@@ -195,3 +197,34 @@ def test_ring_attention(causal: bool) -> None:
             world.synchronize()
             ring_cases.check(out, whole, causal=causal, lse=lse)
             ring_cases.check_gradients(grads, dout, whole, causal=causal)
+
+
+@pytest.mark.parametrize("counts", [[[9, 20, 0, 3], [1, 0, 17, 4]], [[9, 30], [0, 0]]])
+def test_all_to_all(counts: list[list[int]]) -> None:
+    """Dispatch and combine; in the second case a rank has no tokens."""
+    rng, ranks, every = np.random.default_rng(2), len(counts), np.array(counts, np.int32)
+    room, rows = 60, [sum(one) for one in counts]
+    with world_of(ranks, seed=4) as world:
+        processes = Processes(world)
+        given = arrays_on(world, list(every))
+        ends = arrays_on(world, [np.full(every.shape[1] // ranks, -1, np.int32)] * ranks)
+        for _ in range(2):
+            tokens = exchange_cases.drawn_tokens(rng, every, (40,), np.float32)
+            sent, packed = (
+                arrays_on(world, tokens),
+                poisoned(world, [(room, 40)] * ranks, np.float32),
+            )
+            returned = poisoned(world, [(count, 40) for count in rows], np.float32)
+
+            def exchange(combine: bool, a: Any, out: Any, rank: int, of: Ranks) -> None:
+                own = [_arrays.view(given[rank])] * ranks
+                written = [] if combine else [_arrays.view(ends[rank])] * ranks
+                exchange_rows(of, alone(rank, a), own, views(out), written, combine=combine)
+
+            launch(processes, sent, functools.partial(exchange, False, sent, packed))
+            launch(processes, packed, functools.partial(exchange, True, packed, returned))
+            world.synchronize()
+            for rank, wanted in enumerate(exchange_cases.packed(tokens, every)):
+                assert np.array_equal(packed[rank][: len(wanted)], wanted)
+                assert np.array_equal(ends[rank], exchange_cases.packed_ends(every)[rank])
+                assert np.array_equal(returned[rank], tokens[rank])

@@ -19,12 +19,12 @@ pytestmark = pytest.mark.timeout(300)
 
 # A process takes seconds to import torch: each has several cases, and names the last that passed.
 def test_two_ranks(tmp_path: Path) -> None:
-    cases = ["forward_and_backward", "ring", "compiled", "refusals", "flops"]
+    cases = ["forward_and_backward", "ring", "exchange", "compiled", "refusals", "flops"]
     torch_ranks.run(2, "cpu", tmp_path, *cases)
 
 
 def test_three_ranks_some_groups_and_a_rank_that_comes_late_or_dies(tmp_path: Path) -> None:
-    torch_ranks.run(3, "cpu", tmp_path, "collectives", "subgroups", "missing")
+    torch_ranks.run(3, "cpu", tmp_path, "collectives", "exchange", "subgroups", "missing")
 
 
 def test_the_example_trains_as_with_torch(tmp_path: Path) -> None:

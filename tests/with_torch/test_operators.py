@@ -78,7 +78,7 @@ def test_every_registered_operator_has_a_case() -> None:
     called = [call_of(CASES[name], CASES[name].given(9), is_out=is_out) for name, is_out in FORMS]
 
     # test_group.py has the operators of a process group.
-    collectives = ("all_gather", "reduce_scatter", "all_reduce")
+    collectives = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
     rings = ("ring_attention", "ring_attention_backward")
     matmuls = ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce")
     of_groups = {f"tmaasync::{name}" for name in (*collectives, *matmuls, *rings)}

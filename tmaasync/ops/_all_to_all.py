@@ -18,6 +18,7 @@ from tmaasync.ops._layouts import Layout, refuse_overlap
 from tmaasync.ops._operation import overridden, shipped_kernel
 from tmaasync.ops._ranks import (
     MAX_RANKS,
+    RankedAddresses,
     RankedLaunches,
     Ranks,
     RepeatedCalls,
@@ -35,7 +36,7 @@ _MAX_BOX_SIDE = 256
 
 # Mirrors of constants and structs in kernels/all_to_all.cu.
 _THREADS = 128
-_MAX_EXPERTS = 1024
+MAX_EXPERTS = 1024
 _BUFFERS = struct.Struct(f"<{MAX_RANKS}Q")
 _SIZES = struct.Struct("<4i")
 
@@ -126,14 +127,14 @@ def all_to_all(
             fill(view, 0)
         return list(out)
     operands = [as_rows(view) for view in views], given, [as_rows(view) for view in targets]
-    done = _move(ranks, *operands, written, combine=combine)
+    done = exchange_rows(ranks, *operands, written, combine=combine)
     repeated.remember(lists, *done, [view.framework for view in views])
     return list(out)
 
 
-def _move(
+def exchange_rows(
     ranks: Ranks, rows: _Views, counts: _Views, targets: _Views, ends: _Views, *, combine: bool
-) -> tuple[Workspace, RankedLaunches, list[list[int]]]:
+) -> tuple[Workspace, RankedLaunches, RankedAddresses]:
     """Launch; return the memory that ranks share, the launches and their addresses."""
     layouts = list(map(Layout.of, (*rows, *targets)))
     resident = resident_ctas(ranks, layouts[: len(ranks)])
@@ -175,8 +176,8 @@ def _unfit_counts(name: str, views: _Views, length: int) -> Iterator[Violation]:
             rule = f"it is a contiguous int32 array of shape ({length},)"
             given = f"{view.element} of shape {view.shape}, strides {view.strides_bytes} bytes"
             yield Violation(f"{name}[{rank}]", given, rule, "Pass an array like that")
-    if name == "counts" and (length % len(views) or not 0 < length <= _MAX_EXPERTS):
-        rule = f"{len(views)} ranks own equally many experts, up to {_MAX_EXPERTS} in all"
+    if name == "counts" and (length % len(views) or not 0 < length <= MAX_EXPERTS):
+        rule = f"{len(views)} ranks own equally many experts, up to {MAX_EXPERTS} in all"
         yield Violation("counts[0].shape", f"({length},)", rule, "Add experts without tokens")
 
 
@@ -227,11 +228,11 @@ class AllToAll:
 
     def prepared(
         self, workspace: Workspace, rows: _Views, counts: _Views, targets: _Views, ends: _Views
-    ) -> tuple[RankedLaunches, list[list[int]]]:
+    ) -> tuple[RankedLaunches, RankedAddresses]:
         """Return the launches and their addresses; hold the workspace's lock."""
-        every = range(len(workspace.ranks))
-        moved = [self._moved(rank, rows, targets) for rank in every]
-        others = [[counts[rank], *ends[rank : rank + 1]] for rank in every]
+        local = workspace.ranks.local
+        moved = {rank: self._moved(rank, rows, targets) for rank in local}
+        others = {rank: [counts[rank], *ends[rank : rank + 1]] for rank in local}
         if self._launches is None:
             self._launches = RankedLaunches.prepared(
                 workspace,
@@ -239,17 +240,17 @@ class AllToAll:
                     workspace, rank, moved[rank], others[rank], rows, targets
                 ),
             )
-        addresses = []
-        for rank in every:
+        addresses = {}
+        for rank in local:
             maps = zip(moved[rank], self._below_bytes[rank], strict=True)
             own = [view.address - below for view, below in maps]
-            addresses.append([*own, *(view.address for view in others[rank])])
+            addresses[rank] = [*own, *(view.address for view in others[rank])]
         return self._launches, addresses
 
     @staticmethod
     def _moved(rank: int, rows: _Views, targets: _Views) -> list[ArrayView]:
         """Return a rank's array and all outputs; one with rows stands for those without."""
-        filled = next(view for view in (*rows, *targets) if not view.is_empty)
+        filled = next(view for view in (rows[rank], *targets, *rows) if not view.is_empty)
         own, *others = [filled if view.is_empty else view for view in (rows[rank], *targets)]
         return [own, *others, *itertools.repeat(others[-1], MAX_RANKS - len(others))]
 

@@ -21,6 +21,7 @@ from tmaasync.torch._flash_attn_packed import (
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
 )
+from tmaasync.torch._group_all_to_all import all_to_all
 from tmaasync.torch._group_attention import ring_attention
 from tmaasync.torch._group_collectives import all_gather, all_reduce, reduce_scatter
 from tmaasync.torch._group_matmuls import (
@@ -39,6 +40,7 @@ __all__ = [
     "all_gather",
     "all_gather_matmul",
     "all_reduce",
+    "all_to_all",
     "attention",
     "conv2d",
     "copy",

@@ -18,7 +18,6 @@ from tmaasync.torch._registry import define_with_backward, refuse_second_backwar
 from tmaasync.torch._tensors import require_tensors
 
 _TYPES = (torch.bfloat16, torch.float16, torch.float32)
-_SECTOR_BYTES = 16  # TMA moves multiples
 _OPERATORS = torch.ops.tmaasync
 
 
@@ -117,13 +116,10 @@ def _run(kind: Kind, tensor: Any, group: str, rows: Any = None) -> Any:
 def _on_cpu(
     kind: Kind, state: Group, call: str, tensor: Any, broken: Any, counts: Sequence[int]
 ) -> Any:
-    """Run on the emulator, whose kernels take matrices with rows of whole 16 bytes."""
     shape = _result_shape(kind, tensor, state.members, counts)
     columns = math.prod(shape[1:])
-    padding = -columns % (_SECTOR_BYTES // tensor.dtype.itemsize)
-    matrix = tensor.detach().reshape(-1, columns) if columns else tensor.new_empty(0, 1)
-    matrix = torch.nn.functional.pad(matrix, (0, padding))
-    shapes = [(count, columns + padding) for count in counts] if kind is _SCATTER else None
+    matrix = _group_emulated.as_matrix(tensor, columns)
+    shapes = [(count, matrix.shape[1]) for count in counts] if kind is _SCATTER else None
     operation = getattr(ops, kind.name)
     found = _group_emulated.run(state, call, (matrix,), broken, operation, shapes)
     return found[:, :columns].reshape(shape)

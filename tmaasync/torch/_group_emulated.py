@@ -63,6 +63,13 @@ def run(
         return _tensor(found[group.rank])
 
 
+def as_matrix(tensor: Any, columns: int) -> Any:
+    """Return the rows as a matrix with columns of padding, so that TMA can move them."""
+    padding = -columns % (_SECTOR_BYTES // tensor.dtype.itemsize)
+    matrix = tensor.detach().reshape(-1, columns) if columns else tensor.new_empty(0, 1)
+    return torch.nn.functional.pad(matrix, (0, padding)) if padding else matrix
+
+
 def _placed(device: EmulatedDevice, tensor: Any) -> Any:
     """Return a copy in the memory of a device; of a matrix, laid out as the matrix is."""
     if tensor.ndim == 2 and tensor.shape[0] > 1 and tensor.stride(0) == 1:

@@ -12,6 +12,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync.ops._all_gather import gather_rows
 from tmaasync.ops._all_gather_matmul import gather_and_multiply
+from tmaasync.ops._all_to_all import exchange_rows
 from tmaasync.ops._flash.gradients import GRADIENTS, INPUTS
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._gemm.config import LINE_BYTES
@@ -114,6 +115,37 @@ def all_reduce(group: Group, tensor: Any, rows: object) -> Any:
     reduce_rows(ranks, views, views, tuple(even_shards(lines, len(ranks))), all_reduce=True)
     group.ready()
     return flat.clone().view(tensor.shape)
+
+
+def all_to_all(
+    group: Group,
+    call: str,
+    tensor: Any,
+    counts: Any,
+    rows: Sequence[int],
+    room: int,
+    *,
+    combine: bool,
+) -> tuple[Any, Any]:
+    inner = tensor.shape[1:]
+    columns = math.prod(inner)
+    whole = _whole_sectors(tensor.reshape(tensor.shape[0], columns))
+    ends = counts.new_empty(0 if combine else counts.shape[0] // group.count)
+    own, given, written = _views(whole, counts.contiguous(), ends)
+    ranks = group.ranks(own)
+    group.agree(call, None, lambda: f"{call}, {_gpu(tensor.device)}")
+    rooms = [room] * len(ranks)
+    sent, received = (rooms, rows) if combine else (rows, rooms)
+    full = group.matrices(max(received), whole.shape[1], tensor.dtype)
+    outs = [one[:count] for one, count in zip(full, received, strict=True)]
+    outs[group.rank].zero_()  # what receives no row; peers store when this rank's kernel runs
+    sources = [_stand_in(own, count, whole.shape[1]) for count in sent]
+    sources[group.rank] = own
+    every = [] if combine else [written] * len(ranks)
+    exchange_rows(ranks, sources, [given] * len(ranks), _views(*outs), every, combine=combine)
+    group.ready()
+    mine = outs[group.rank][:, :columns].clone(memory_format=torch.contiguous_format)
+    return mine.view(-1, *inner), ends
 
 
 def ring_attention(

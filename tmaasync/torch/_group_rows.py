@@ -48,9 +48,12 @@ def unfit_group(members: Members) -> Iterator[Violation]:
 
 
 def unfit_rows(
-    name: str, tensor: Any, members: Members, rows: Sequence[Any], *, gathers: bool
+    name: str, tensor: Any, members: Members, rows: Sequence[Any], *, gathers: bool | None
 ) -> Iterator[Violation]:
-    """Yield the rules that a group and its rows break; see `rows_of`."""
+    """Yield the rules that a group and its rows break; see `rows_of`.
+
+    With ``gathers=None`` they are not rows of the tensor.
+    """
     yield from unfit_group(members)
     count = members.size
     if len(rows) != count:
@@ -59,7 +62,7 @@ def unfit_rows(
         return
     if any(one < 0 for one in rows):
         yield Violation("rows", list(rows), "a rank has 0 rows or more", "Pass sizes of shards")
-    if not tensor.ndim:
+    if not tensor.ndim or gathers is None:
         return
     m = tensor.shape[0]
     if gathers and rows[members.rank] != m:
