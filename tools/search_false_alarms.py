@@ -245,7 +245,13 @@ _FORMATS = {
 
 
 def _block_scaled(m: int, n: int) -> dict[str, Callable[[], Any]]:
-    return {name: functools.partial(block_scaled, m, n, *one) for name, one in _FORMATS.items()}
+    return {
+        **{name: functools.partial(block_scaled, m, n, *one) for name, one in _FORMATS.items()},
+        **{
+            f"groups of {name}": functools.partial(block_scaled_groups, *one)
+            for name, one in _FORMATS.items()
+        },
+    }
 
 
 def _on_tensor_memory() -> dict[str, Callable[[], Any]]:
@@ -270,10 +276,6 @@ def _on_tensor_memory() -> dict[str, Callable[[], Any]]:
         "FP8 with float32 scales": lambda: float_scaled(300, 264),
         "FP8 groups with float32 scales": float_scaled_groups,
         **_block_scaled(200, 136),
-        **{
-            f"groups of {name}": functools.partial(block_scaled_groups, *one)
-            for name, one in _FORMATS.items()
-        },
     }
 
 

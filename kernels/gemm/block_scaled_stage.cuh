@@ -2,6 +2,8 @@
 
 namespace tmaasync::kernels::gemm {
 
+constexpr int kAtomRows = 128;  // of scale factors
+
 // The operands of a K block, and their scale factors.
 struct Stage {
     static constexpr int kBytes =

@@ -21,8 +21,6 @@ using Accumulators = AccumulatorRing<float, kN, kSets, CTAS>;
 using Tmem = TmemAllocation<tmem_columns(kSets* kN + kFactorColumns), CTAS>;
 using SharedMemory = SharedStorage<Stage, Accumulators>;
 
-constexpr int kAtomRows = 128;
-
 // Load the scale factors of a K block, from these rows of atoms on.
 template <typename Ring>
 __device__ __forceinline__ void load_factors(

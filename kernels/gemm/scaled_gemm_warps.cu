@@ -11,60 +11,17 @@
 //
 // k counts bytes. Grid: any number of CTAs of 128 * (1 + CONSUMERS) threads. Edges are as in
 // gemm.cu.
-#include <tmaasync/structured/cluster_shape.cuh>
-#include <tmaasync/structured/count_tiles.cuh>
-#include <tmaasync/structured/epilogue.cuh>
 #include <tmaasync/structured/output_tiles.cuh>
-#include <tmaasync/structured/ring.cuh>
-#include <tmaasync/structured/roles.cuh>
 #include <tmaasync/structured/static_scheduler.cuh>
-#include <tmaasync/tmaasync.cuh>
-#include <tmaasync/warp_scaled_mma.cuh>
 
-#include "block_scaled_stage.cuh"
-#include "whole_scale.cuh"
+#include "scaled_warps.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;
 
-using OperandA = WgmmaOperand<ATile, Major::kK>;
-using OperandB = WgmmaOperand<BTile, Major::kK>;
-using Cluster = ClusterShape<1>;
 using Tiles = OutputTiles<64 * CONSUMERS, BLOCK_N, Cluster, GROUP_M>;
-using Roles = WarpSpecialized<CONSUMERS>;
-using Output = Epilogue<CTile, BLOCK_N>;
-using Scales = WarpScales<BLOCK_N>;
-
-static_assert(OperandA::kExtent == 64 * CONSUMERS && OperandB::kExtent == BLOCK_N);
-static_assert(OperandA::kDepth == 128 && OperandB::kDepth == 128, "a stage is 128 bytes deep");
-
-constexpr int kAtomWords = 128;
-constexpr int kAtoms = AFactorTile::kBytes / (4 * kAtomWords);  // of a stage, along K
-
-struct SharedMemory {
-    Ring<Stage, STAGES, ConsumerWarps<4 * CONSUMERS>> ring;
-    Output::Shared output[CONSUMERS];
-
-    __device__ void init() { ring.init(); }
-};
 
 extern "C" __device__ const int scaled_gemm_warps_shared_bytes = sizeof(SharedMemory);
-
-// Multiply a stage by the consumer's 64 rows from `row` on.
-__device__ __forceinline__ void multiply_stage(
-    float (&accumulators)[BLOCK_N / 2], const Stage& stage, const OutputTile& tile, int row
-) {
-    const u32 factor_row = tile.m % 128 + row + thread_in_warpgroup() / 32 * 16;
-    const auto scales = [&](int atom) {
-        return Scales(
-            stage.a_factors.data() + atom * kAtomWords, stage.b_factors.data() + atom * kAtomWords,
-            factor_row, tile.n % 128
-        );
-    };
-    const WarpOperand<OperandA> a(OperandA::start_address(stage.a, row));
-    const WarpOperand<OperandB> b(OperandB::start_address(stage.b, 0));
-    warp_scaled_mma_steps<AElement, BElement, BLOCK>(accumulators, a, b, scales);
-}
 
 extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) scaled_gemm_warps(
     const __grid_constant__ ATile a,
@@ -91,31 +48,17 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) scaled_gemm_war
                 const int atom = stage.iteration() * kAtoms;
                 a.async_copy(stage->a, stage.full(), {depth, tile.m});
                 b.async_copy(stage->b, stage.full(), {depth, tile.n});
-                a_factors.async_copy(stage->a_factors, stage.full(), {0, atom, tile.m / 128});
-                b_factors.async_copy(stage->b_factors, stage.full(), {0, atom, tile.n / 128});
+                a_factors.async_copy(stage->a_factors, stage.full(), {0, atom, tile.m / kAtomRows});
+                b_factors.async_copy(stage->b_factors, stage.full(), {0, atom, tile.n / kAtomRows});
             }
         }
     };
     const auto multiply = [&](int consumer) {
-        const int row = 64 * consumer;
-        auto stages = shared.ring.consumer();
-        Output output(shared.output[consumer], consumer, row);
         if constexpr (IS_SCALED) wait_for_previous_grids();
-        for (const auto tile : schedule) {
-            float accumulators[1][BLOCK_N / 2] = {};
-            for (const auto& stage : stages.consume(k_blocks)) {
-                multiply_stage(accumulators[0], *stage, tile, row);
-            }
-            if constexpr (IS_SCALED) {
-                const float scale = whole_scale(alpha, scale_a, scale_b);
-                output.store(accumulators, c, tile, [=](float value, int, int) {
-                    return value * scale;
-                });
-            } else {
-                output.store(accumulators, c, tile);
-            }
-        }
-        output.drain();
+        const auto scale_of = [&](const OutputTile&) {
+            return whole_scale(alpha, scale_a, scale_b);
+        };
+        multiply_tiles(shared, schedule, k_blocks, scale_of, c, consumer);
     };
     Roles::run(shared, load, multiply, a, b, a_factors, b_factors, c);
 }

@@ -20,10 +20,6 @@ using namespace tmaasync::kernels::gemm;
 extern "C" __device__ const int scaled_grouped_gemm_tensor_memory_shared_bytes =
     sizeof(SharedMemory);
 
-__device__ __forceinline__ const float* of_group(const float* scales, int group) {
-    return scales == nullptr ? nullptr : scales + group;
-}
-
 extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) scaled_grouped_gemm_tensor_memory(
     const __grid_constant__ ATile a,
     const __grid_constant__ BTile b,

@@ -10,4 +10,9 @@ __device__ inline float whole_scale(double alpha, const float* scale_a, const fl
     return static_cast<float>(alpha);
 }
 
+// The scale of a group; null without scales.
+__device__ __forceinline__ const float* of_group(const float* scales, int group) {
+    return scales == nullptr ? nullptr : scales + group;
+}
+
 }  // namespace tmaasync::kernels::gemm

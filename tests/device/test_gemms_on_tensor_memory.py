@@ -30,9 +30,8 @@ def test_a_gemm_on_tensor_memory_compiles_clean(name: str) -> None:
     check_clean(name, kernels_of(name), "sm_100a", 227 * 1024)
 
 
-def test_a_gemm_of_warps_compiles_clean() -> None:
-    name = "scaled_gemm_warps.cu"
-
+@pytest.mark.parametrize("name", ["scaled_gemm_warps.cu", "scaled_grouped_gemm_warps.cu"])
+def test_a_gemm_of_warps_compiles_clean(name: str) -> None:
     check_clean(name, kernels_of(name), "sm_120a", 99 * 1024)
 
 

@@ -1,22 +1,25 @@
-"""scaled_gemm_warps.cu is right and silent in every order, and its planted defects are reported."""
+"""Block-scaled GEMMs by warps: right and silent in every order, and defects are reported."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
-from emulate.tcgen05.planted_gemms import SCHEDULES, Problem, packed_float4
+from emulate.tcgen05.planted_gemms import SCHEDULES, Problem, groups_of_float4, packed_float4
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, without
 from planted_choices import choices
 
 from tmaasync import emulate
 from tmaasync.emulate.launch.schedule import Policy
+from tmaasync.ragged import create_ragged_tensor_map
 from tmaasync.tile import create_tma_tile
 
 WAIT = "full[state.index].wait(state.phase, location);"
 RELEASE = "if (lane == 0) empty[stage].arrive();"
 STAGES = "const auto& stage : stages.consume(k_blocks)"
-LOAD_FACTORS = "b_factors.async_copy(stage->b_factors, stage.full(), {0, atom, tile.n / 128});"
+LOAD_FACTORS = (
+    "b_factors.async_copy(stage->b_factors, stage.full(), {0, atom, tile.n / kAtomRows});"
+)
 DEFECTS = defects(
     "scaled_gemm_warps.cu",
     ("the factors of B are not loaded", without(LOAD_FACTORS), DEADLOCK, r"ring\.full\[0\]"),
@@ -93,3 +96,72 @@ def test_a_defect_is_reported_in_every_order(one: Problem, defect: Defect) -> No
     for policy, seed in SCHEDULES:
         with pytest.raises(defect.reported, match=defect.says):
             run(one, defect, policy, seed)
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+ENDS = [41, 41, 82, 211]  # groups of fewer rows than a tile, of none, and of two tiles
+GROUPED = "scaled_grouped_gemm_warps"
+GROUP_DEFECTS = defects(
+    f"{GROUPED}.cu",
+    (
+        "the factors of A are not loaded",
+        without("a_factors.async_copy(stage->a_factors, stage.full(), {0, atom, a_atoms});"),
+        DEADLOCK,
+        r"ring\.full\[0\]",
+    ),
+    (
+        "groups of few rows are not multiplied",
+        before(
+            "for (const auto& stage : stages.consume(k_blocks)) {", "if (tile.rows.length > 64)"
+        ),
+        DEADLOCK + RACE,
+        r"ring\.(empty|stages)\[\d\]",
+    ),
+    (
+        "the scales of groups are read beyond them",
+        Edit("scales + group", "scales + group + 3"),
+        FAULT,
+        r"scale_a|of_group|reads",
+    ),
+    (
+        "a stage is released before it is read",
+        (
+            Edit(STAGES, STAGES.replace("const auto&", "auto&&")),
+            before("multiply_stage(accumulators[0], *stage, tile, row);", "stage.release();"),
+        ),
+        RACE,
+        r"race on ring\.stages\[\d\]",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def groups() -> Problem:
+    shape = (ENDS[-1] + 45, N, K_BYTES)
+    return groups_of_float4(
+        ENDS, shape, lambda out: create_ragged_tensor_map(out, (64, 16), swizzle="64B")
+    )
+
+
+def run_groups(one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
+    with emulate.chip("sm_120a"), emulate.scheduled(policy, seed=seed, races=True):
+        kernel = choices(whole_text(f"{GROUPED}.cu"), GROUP_DEFECTS).kernel(
+            defect, GROUPED, one.types, {**CONSTANTS, "IS_SCALED": True}
+        )
+        one.out.fill(np.nan)
+        kernel(1, 384, one.arguments)
+
+
+def test_groups_are_right_in_every_order(groups: Problem) -> None:
+    for seed in range(2):
+        run_groups(groups, None, "adversarial" if seed % 2 else "random", seed)
+        np.testing.assert_array_equal(groups.out, groups.exact)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("defect", GROUP_DEFECTS, ids=lambda one: one.name)
+def test_a_defect_of_groups_is_reported_in_every_order(groups: Problem, defect: Defect) -> None:
+    for policy, seed in SCHEDULES:
+        with pytest.raises(defect.reported, match=defect.says):
+            run_groups(groups, defect, policy, seed)

@@ -14,14 +14,16 @@ from tmaasync import ArgumentError, ArrayTypeError, BackendError, _arrays, emula
 from tmaasync.ops._block_scaled_matmul import Kind
 from tmaasync.ops._gemm.block_scales import FORMATS
 from tmaasync.ops._gemm.tensor_memory import BlockScaledConfig
+from tmaasync.ops._gemm.warp_scaled import WarpScaledConfig
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._scaled_grouped_matmul import ScaledGroupedMatmul
 
 SPARE = 3  # rows after the last group
+ON_100 = pytest.mark.parametrize("chip", ["sm_100a"], indirect=True)
 
 
-@pytest.fixture(autouse=True, params=["sm_100a"])
+@pytest.fixture(autouse=True, params=["sm_100a", "sm_120a"])
 def chip(request: pytest.FixtureRequest) -> Iterator[None]:
     with emulate.chip(request.param), emulate.scheduled("random", seed=1, races=True):
         yield
@@ -94,14 +96,31 @@ def test_random_groups_types_and_layouts(kind: str, seed: int) -> None:
     assert np.isnan(out[groups.ends[-1] :]).all()
 
 
+@ON_100
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("ctas", [1, 2])
 @pytest.mark.parametrize("block_n", [64, 128, 192, 256])
-def test_every_tile_config(kind: str, ctas: int, block_n: int) -> None:
+def test_every_tile_config_on_tensor_memory(kind: str, ctas: int, block_n: int) -> None:
     config = BlockScaledConfig(1, block_n, ctas, rows=128, factors=FACTORS[kind])
     n = block_n + 24
     groups = Groups.drawn(kind, [140, 0, 130 * ctas, 20], n, 480, block_n + ctas)
+    out = poisoned(groups, n)
+
+    with tile_configs(lambda _: config):
+        groups.multiplied("swizzled", out=out)
+
+    groups.check(out)
+
+
+@pytest.mark.parametrize("chip", ["sm_120a"], indirect=True)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("block_n", [64, 128])
+def test_every_tile_config_of_warps(kind: str, block_n: int) -> None:
+    config = WarpScaledConfig(2, block_n, factors=FACTORS[kind]).within(99 * 1024)
+    n = block_n + 24
+    groups = Groups.drawn(kind, [140, 0, 129, 20], n, 480, block_n)
     out = poisoned(groups, n)
 
     with tile_configs(lambda _: config):
@@ -176,6 +195,7 @@ def test_no_groups_rows_or_depth(sizes: tuple[int, ...], k: int) -> None:
     assert (out[-SPARE:] == 7).all()
 
 
+@ON_100
 def test_a_repeated_call_binds_its_addresses_in_the_order_of_the_kernel() -> None:
     shapes = ((64, 256), (2, 256, 128), (2048,), (2048,), (64, 128))
     types = (*[np.uint8] * 4, np.float32)
@@ -267,6 +287,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 }
 
 
+@ON_100
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_wrong_call_is_refused_with_the_rule_and_a_remedy(name: str) -> None:
     changed, kind, said = REFUSED[name]
@@ -275,9 +296,8 @@ def test_a_wrong_call_is_refused_with_the_rule_and_a_remedy(name: str) -> None:
         ops.scaled_grouped_matmul(**(LEGAL | changed))
 
 
-@pytest.mark.parametrize("chip", ["sm_90a", "sm_120a"], indirect=True)
-def test_chips_without_tensor_memory_are_refused_with_those_that_have_it() -> None:
-    with pytest.raises(
-        BackendError, match=r"ops\.scaled_grouped_matmul of MXFP8 needs tcgen05.*Run it on a B200"
-    ):
+@pytest.mark.parametrize("chip", ["sm_90a"], indirect=True)
+def test_chips_without_scale_factors_are_refused_with_those_that_have_them() -> None:
+    said = r"ops\.scaled_grouped_matmul of MXFP8 needs block-scaled MMAs.*on a B200, B300 or RTX"
+    with pytest.raises(BackendError, match=said):
         ops.scaled_grouped_matmul(**LEGAL)

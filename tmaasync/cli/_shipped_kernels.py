@@ -271,6 +271,11 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "swizzle_group_factors.cu": (
             lambda: _on_b200(lambda: _scaled_grouped_matmul(1, 32, _E8M0)),
         ),
+        "scaled_grouped_gemm_warps.cu": (
+            lambda: _on_rtx_50(lambda: _scaled_grouped_matmul(1, 32, _E8M0)),
+            lambda: _on_rtx_50(lambda: _scaled_grouped_matmul(2, 32, _E8M0)),
+            lambda: _on_rtx_50(lambda: _scaled_grouped_matmul(2, 16, _FP8)),
+        ),
         "scaled_gemm_warps.cu": (
             lambda: _on_rtx_50(lambda: _block_scaled_matmul(1, 32, _E8M0)),
             lambda: _on_rtx_50(lambda: _block_scaled_matmul(2, 32, _E8M0)),

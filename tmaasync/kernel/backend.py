@@ -156,7 +156,7 @@ class Backend(ABC):
             device = f"device {self.device} ({limits.name})"
             raise without_scale_factors(user, limits.compute_capability, device)
 
-    def require_tensor_memory(self, user: str, otherwise: str = "") -> None:
+    def require_tensor_memory(self, user: str, otherwise: str) -> None:
         """Check that the device has tensor memory, which an operation needs.
 
         ``otherwise`` ends the remedy.

@@ -6,7 +6,7 @@ The kernels are scaled_gemm_tensor_memory.cu and, without tensor memory, scaled_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
@@ -168,11 +168,13 @@ class Kind(NamedTuple):
 class BlockScaledOperation(Operation):
     """A block-scaled GEMM, or a grouped one, for given layouts."""
 
+    name: ClassVar[str]
+
     def __init__(
         self, a: Layout, b: Layout, scale_a: Layout, scale_b: Layout, out: Layout, *, kind: Kind
     ) -> None:
         super().__init__(out.device)
-        self._require(kind)
+        self.backend.require_scale_factors(f"{self.name} of {kind.format.name}")
         self._kind = kind
         self._a, self._b = Operand.of_rows(a), Operand.of_rows(b.transposed)
         self._out = Operand.of_output(out)
@@ -182,18 +184,22 @@ class BlockScaledOperation(Operation):
         spans = [layout.span_bytes for layout in (a, b, scale_a, scale_b)]
         self._spans = (*spans, *self._spans_of_scales(b), out.span_bytes)
 
-    def _require(self, kind: Kind) -> None:
-        """Raise a BackendError where the device cannot run the kernel."""
-        raise NotImplementedError
-
     def _spans_of_scales(self, b: Layout) -> Sequence[int]:
         """Return the bytes of the arrays between the operands and the output."""
         raise NotImplementedError
 
+    def _config(
+        self, m: int, n: int, occupancy: Occupancy, groups: int = 0
+    ) -> BlockScaledConfig | WarpScaledConfig:
+        """Return the config; groups have m rows on average."""
+        factors = self._kind.format.stage_factors
+        if runs_on_tensor_memory(self.backend, self._kind.types[0]):
+            return block_scaled_config(m, n, factors, occupancy, groups)
+        return self.fitted(warp_scaled_config(m, n, factors, occupancy, groups))
+
 
 class BlockScaledMatmul(BlockScaledOperation):
-    def _require(self, kind: Kind) -> None:
-        self.backend.require_scale_factors(f"ops.scaled_matmul of {kind.format.name}")
+    name: ClassVar = "ops.scaled_matmul"
 
     def _spans_of_scales(self, b: Layout) -> Sequence[int]:
         del b  # one scale, whatever its shape
@@ -259,9 +265,3 @@ class BlockScaledMatmul(BlockScaledOperation):
         )
         work = PersistentWork(m, k_bytes, config.clusters(m, n))
         return prepared_persistent(kernel, arguments, config, work, occupancy)
-
-    def _config(self, m: int, n: int, occupancy: Occupancy) -> BlockScaledConfig | WarpScaledConfig:
-        factors = self._kind.format.stage_factors
-        if runs_on_tensor_memory(self.backend, self._kind.types[0]):
-            return block_scaled_config(m, n, factors, occupancy)
-        return self.fitted(warp_scaled_config(m, n, factors, occupancy))

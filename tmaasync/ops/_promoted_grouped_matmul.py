@@ -103,8 +103,8 @@ class PromotedGroupedMatmul(FloatScaledOperation):
         config = overridden(promoted_config(average, column_scales=columns))
         transposed = self._operands[3].transposed
         tiles = scaled_gemm_tiles(operands, c, config, b_scales_transposed=transposed)
-        types, source = [tile.cuda_type for tile in tiles], "promoted_grouped_gemm_tensor_memory.cu"
-        kernel = scaled_gemm_kernel(types, transposed, config, source)
+        types = [tile.cuda_type for tile in tiles]
+        kernel = scaled_gemm_kernel(types, transposed, config, config.grouped_source)
         self._below_bytes = c.address - tiles.c.spec.address
         report = report_of(self.backend, describe_group)
         arguments = ScaledGroupedArguments(

@@ -1,10 +1,14 @@
-"""ops.scaled_grouped_matmul, with scale factors: scaled_grouped_gemm_tensor_memory.cu."""
+"""ops.scaled_grouped_matmul, with scale factors.
+
+The kernels are scaled_grouped_gemm_tensor_memory.cu and, without tensor memory,
+scaled_grouped_gemm_warps.cu.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,7 +35,6 @@ from tmaasync.ops._gemm.block_scales import (
 )
 from tmaasync.ops._gemm.config import Occupancy, PersistentWork
 from tmaasync.ops._gemm.epilogue import epilogue_numbers, float_bits
-from tmaasync.ops._gemm.tensor_memory import block_scaled_config
 from tmaasync.ops._gemm.tiles import prepared_persistent
 from tmaasync.ops._grouped_matmul import Offsets, describe_group, fill_groups, max_clusters
 from tmaasync.ops._layouts import (
@@ -68,9 +71,9 @@ def scaled_grouped_matmul(  # noqa: PLR0913 - scaled_matmul's, and the offsets
 ) -> Any:
     """Grouped GEMM (MoE) of scaled fp8 or fp4: ``out[rows of g] = a[rows of g] @ b[g]``.
 
-    For B200 and B300 (compiled and emulated, not run on a chip). It takes the formats of
-    `scaled_matmul`, float32 scales included, and the groups of `grouped_matmul`: the 2d-3d form of
-    torch's ``scaled_grouped_mm``.
+    For B200 and B300, and with scale factors RTX 50 (compiled and emulated, not run on a chip). It
+    takes the formats of `scaled_matmul`, float32 scales included, and the groups of
+    `grouped_matmul`: the 2d-3d form of torch's ``scaled_grouped_mm``.
 
     T, N, K and G may be up to 2^31 - 2^18 (2,147,221,504) each.
 
@@ -105,7 +108,7 @@ def scaled_grouped_matmul(  # noqa: PLR0913 - scaled_matmul's, and the offsets
         ArgumentError: Shapes, offsets or devices do not match, or ``out`` is invalid. Or an earlier
             call had invalid offsets on the device.
         ArrayTypeError: A type that the kernel does not have.
-        BackendError: The device has no tensor memory; or, for host arrays, there is no C++
+        BackendError: The device does not multiply these types; or, for host arrays, there is no C++
             compiler.
     """
     layout, dtypes = check_layout(scale_layout), (a_dtype, b_dtype, scale_dtype)
@@ -194,15 +197,14 @@ def _output(blocks: Blocks, whole: dict[str, ArrayView], call: Call) -> Output:
 class ScaledGroupedMatmul(BlockScaledOperation):
     """A block-scaled grouped GEMM for given layouts and any values of the offsets."""
 
+    name: ClassVar = "ops.scaled_grouped_matmul"
+
     def __init__(
         self, a: Layout, b: Layout, scale_a: Layout, scale_b: Layout, out: Layout, *, kind: Kind
     ) -> None:
         super().__init__(a, b, scale_a, scale_b, out, kind=kind)
         self._below_bytes = 0
         self._swizzle: Launch | None = None
-
-    def _require(self, kind: Kind) -> None:
-        self.backend.require_tensor_memory(f"ops.scaled_grouped_matmul of {kind.format.name}")
 
     def _spans_of_scales(self, b: Layout) -> Sequence[int]:
         """Return the bytes of the scales of groups, and of the offsets."""
@@ -269,9 +271,7 @@ class ScaledGroupedMatmul(BlockScaledOperation):
         a, b, *_, c = operands
         (rows, k_bytes), (groups, n, _) = a.shape, b.shape
         form, occupancy = self._kind.format, Occupancy.of(self.backend)
-        config = block_scaled_config(
-            -(-rows // groups), n, form.stage_factors, occupancy, groups=groups
-        )
+        config = self._config(-(-rows // groups), n, occupancy, groups)
         tiles = block_scaled_grouped_tiles(operands[:4], c, config)
         kernel = block_scaled_kernel(
             [tile.cuda_type for tile in tiles],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from planted_choices import Choices, choices
 
 from tmaasync import Kernel, emulate
 from tmaasync.emulate.launch.schedule import Policy
+from tmaasync.tile import create_tma_tile
 
 SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
 _PAIR: dict[str, Any] = {"CTAS": 2, "GROUP_M": 8, "STAGES": 2, "STORES_PARTIALS": False}
@@ -44,6 +45,46 @@ def packed_float4(
     words = np.ascontiguousarray(atoms.transpose(0, 3, 2, 1, 4)).view(np.uint32)
     values = (1.0 + doubled.reshape(rows, -1)) * np.repeat(2.0**powers, block, axis=1)
     return codes[..., 0] | codes[..., 1] << 4, words.reshape(rows // 128, -1, 128), values
+
+
+def groups_of_float4(
+    ends: Sequence[int], shape: tuple[int, int, int], c_tile: Callable[[Any], Any]
+) -> Problem:
+    """Return a grouped GEMM of NVFP4, whose every order of summing is exact.
+
+    Args:
+        ends: Where groups end.
+        shape: Rows of all groups, N and bytes of K.
+        c_tile: Makes the map of the output.
+    """
+    (rows, n, k_bytes), count = shape, len(ends)
+    rng = np.random.default_rng(0)
+    starts = [0, *ends[:-1]]
+    heights = [-(-(end - start) // 128) * 128 for start, end in zip(starts, ends, strict=True)]
+    code = lambda power: power + 7 << 3  # noqa: E731
+    a, of_a, left = packed_float4(rng, sum(heights), k_bytes, 16, code)
+    b, of_b, right = packed_float4(rng, count * n, k_bytes, 16, code)
+    scales = 2.0 ** rng.integers(-2, 3, (2, count)).astype(np.float32)
+    packed, out = np.zeros((rows, k_bytes), np.uint8), np.zeros((rows, n), np.float32)
+    exact, padded = np.full((rows, n), np.nan), 0
+    for group, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        of_group = slice(padded, padded + end - start)
+        packed[start:end] = a[of_group]
+        exact[start:end] = left[of_group] @ right[group * n : (group + 1) * n].T
+        exact[start:end] *= scales[:, group].prod()
+        padded += heights[group]
+    tiles = {
+        "ATile": create_tma_tile(packed, (128, 128), swizzle="128B"),
+        "BTile": create_tma_tile(b.reshape(count, n, k_bytes), (1, 64, 128), swizzle="128B"),
+        "AFactorTile": create_tma_tile(of_a, (1, 4, 128)),
+        "BFactorTile": create_tma_tile(of_b, (1, 4, 128)),
+        "CTile": c_tile(out),
+    }
+    groups = (np.array(ends, np.int32), count, rows)
+    sizes = (n, k_bytes, np.zeros(1, np.int32))
+    elements = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
+    arguments = (*tiles.values(), *scales, np.float32(1), *groups, *sizes)
+    return Problem(arguments, tiles | elements, out, exact)
 
 
 class PlantedGemm:

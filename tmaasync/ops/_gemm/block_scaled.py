@@ -33,7 +33,7 @@ class BlockScaledArguments(NamedTuple):
 
 
 class BlockScaledGroupedArguments(NamedTuple):
-    """The parameters of scaled_grouped_gemm_tensor_memory.cu; see `BlockScaledArguments`."""
+    """The parameters of a grouped kernel; see `BlockScaledArguments`."""
 
     a: TMATensorTile
     b: TMATensorTile
@@ -59,7 +59,7 @@ def block_scaled_tiles(
 
 
 def block_scaled_grouped_tiles(
-    operands: Sequence[ArrayView], c: ArrayView, config: BlockScaledConfig
+    operands: Sequence[ArrayView], c: ArrayView, config: BlockScaledConfig | WarpScaledConfig
 ) -> ScaledMatrices[Any]:
     """Return the tiles over [T, K] and [G, N, K] of bytes, their factors, and the map of [T, N]."""
     return ScaledMatrices(*_operand_tiles(operands, config), ragged_output(c, config))
@@ -93,5 +93,5 @@ def block_scaled_kernel(
     names = ("ATile", "BTile", "AFactorTile", "BFactorTile", "CTile", "AElement", "BElement")
     named = dict(zip(names, (*tiles, *map(cuda_type, operands)), strict=True))
     constants = {**config.constants, "BLOCK": form.block, "IS_SCALED": is_scaled}
-    source = "scaled_grouped_gemm_tensor_memory.cu" if is_grouped else config.scaled_source
+    source = config.grouped_source if is_grouped else config.scaled_source
     return shipped_kernel(source, named, constants)

@@ -192,6 +192,7 @@ class BlockScaledConfig(TensorMemoryConfig):
     """
 
     scaled_source: ClassVar = "scaled_gemm_tensor_memory.cu"
+    grouped_source: ClassVar = "scaled_grouped_gemm_tensor_memory.cu"
     factors: int = 0
 
     @property
@@ -258,6 +259,7 @@ class PromotedConfig(TensorMemoryConfig):
     """
 
     scaled_source: ClassVar = "promoted_gemm_tensor_memory.cu"
+    grouped_source: ClassVar = "promoted_grouped_gemm_tensor_memory.cu"
     column_scales: bool = False
 
     @property

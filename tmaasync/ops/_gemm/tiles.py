@@ -456,8 +456,9 @@ def scaled_gemm_kernel(
     types: Sequence[str],
     b_scales_transposed: bool,
     config: ScaledTileConfig | PromotedConfig,
-    source: str = "",
+    source: str | None = None,
 ) -> Kernel:
+    """Return the kernel for these tile types, of the config's source or another one."""
     names = ("ATile", "BTile", "AScaleTile", "BScaleTile", "CTile")
     return shipped_kernel(
         source or config.scaled_source,

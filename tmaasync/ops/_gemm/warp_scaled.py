@@ -1,4 +1,4 @@
-"""Tile configs of scaled_gemm_warps.cu, the block-scaled GEMM of chips without tensor memory."""
+"""Tile configs of the block-scaled GEMMs of chips without tensor memory."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class WarpScaledConfig(TileConfig):
     """
 
     scaled_source: ClassVar = "scaled_gemm_warps.cu"
+    grouped_source: ClassVar = "scaled_grouped_gemm_warps.cu"
     factors: int = 0
 
     @property
@@ -42,16 +43,22 @@ class WarpScaledConfig(TileConfig):
         }
 
 
-def warp_scaled_config(m: int, n: int, factors: int, occupancy: Occupancy) -> WarpScaledConfig:
-    """Return the config with the least predicted time; none was measured."""
+def warp_scaled_config(
+    m: int, n: int, factors: int, occupancy: Occupancy, groups: int = 0
+) -> WarpScaledConfig:
+    """Return the config with the least predicted time; none was measured.
+
+    ``groups`` have m rows on average, and tiles of the rows of an atom.
+    """
 
     def time(config: WarpScaledConfig) -> int:
-        waves = -(-config.clusters(m, n) // occupancy.sms)
+        rows = m + (config.block_m // 2 if groups else 0)
+        waves = -(-config.clusters(rows, n) * max(groups, 1) // occupancy.sms)
         return waves * config.block_m * (config.block_n + _TILE_OVERHEAD)
 
     candidates = (
         WarpScaledConfig(consumers, block_n, factors=factors)
-        for consumers in (2, 1)
+        for consumers in ((2,) if groups else (2, 1))
         for block_n in (128, 64)
     )
     return min(candidates, key=time)
