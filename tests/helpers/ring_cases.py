@@ -63,21 +63,25 @@ def reference_gradients(
     dout: Any, q: Any, k: Any, v: Any, *, causal: bool, scale: float | None = None
 ) -> list[Any]:
     """Return dq, dk and dv of whole sequences, in float64."""
-    batch, length, kv_heads, head_dim = k.shape
-    factor = head_dim**-0.5 if scale is None else scale
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    group = q.shape[2] // k.shape[2]
     dout, q, k, v = (one.astype(np.float64) for one in (dout, q, k, v))
-    dout, q = (one.reshape(batch, length, kv_heads, -1, head_dim) for one in (dout, q))
-    scores = np.einsum("bikgd,bjkd->bkgij", q, k) * factor
-    if causal:
-        scores[..., ~np.tri(length, dtype=bool)] = -np.inf
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    weights /= weights.sum(-1, keepdims=True)
-    of_weights = np.einsum("bikgd,bjkd->bkgij", dout, v)
-    delta = (weights * of_weights).sum(-1, keepdims=True)
-    of_scores = weights * (of_weights - delta) * factor
-    dq = np.einsum("bkgij,bjkd->bikgd", of_scores, k).reshape(batch, length, -1, head_dim)
-    dk = np.einsum("bkgij,bikgd->bjkd", of_scores, q)
-    return [dq, dk, np.einsum("bkgij,bikgd->bjkd", weights, dout)]
+    dq, dk, dv = map(np.zeros_like, (q, k, v))
+    # One head at a time: scores of all would need gigabytes, and einsum does not call BLAS.
+    for entry, head in np.ndindex(q.shape[0], q.shape[2]):
+        own, shared = np.s_[entry, :, head], np.s_[entry, :, head // group]
+        scores = q[own] @ k[shared].T * factor
+        if causal:
+            scores[~np.tri(len(scores), dtype=bool)] = -np.inf
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        of_weights = dout[own] @ v[shared].T
+        delta = (weights * of_weights).sum(-1, keepdims=True)
+        of_scores = weights * (of_weights - delta) * factor
+        dq[own] = of_scores @ k[shared]
+        dk[shared] += of_scores.T @ q[own]
+        dv[shared] += weights.T @ dout[own]
+    return [dq, dk, dv]
 
 
 def check_gradients(found: Any, dout: Any, whole: list[Any], *, causal: bool, **more: Any) -> None:
