@@ -353,14 +353,17 @@ class RingBackward:
             is_packed=False,
             lse_rows=sizes.length,
         )
+        ranks, limits = self._workspace.ranks, backend_of(arrays["q"].device).limits
+        # In a fixed order of dQ CTAs wait for each other. So there are no more than find room next
+        # to the CTAs of ranks on the same GPU that wait for this one.
         return backward_steps(
             maps_over([arrays[name] for name in Maps._fields], config, is_packed=False),
             replace(variant, adds_keys=not is_first),
             config,
             problem,
             tiles=(self._scratch.tiles, count_key_tiles(of_chunk, is_packed=False)),
-            sms=backend_of(arrays["q"].device).limits.sms,
-            stream=self._workspace.ranks.streams[rank],
+            sms=max(1, limits.sms // ranks.sharing(rank)),
+            stream=ranks.streams[rank],
         )
 
 
