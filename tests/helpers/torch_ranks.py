@@ -40,6 +40,10 @@ class Ranks:
         self.rank, self.count, self.device = rank, count, device
         self.generator = torch.Generator().manual_seed(count)  # equal on all ranks
 
+    @property
+    def is_emulated(self) -> bool:
+        return bool(self.device.type == "cpu")
+
     def draw(self, *shapes: Sequence[int], dtype: Any = BF16) -> list[Any]:
         """Return a tensor of each rank, equal on all ranks."""
         return [
@@ -162,14 +166,15 @@ def check_collectives(ranks: Ranks) -> None:
 
 def check_ring(ranks: Ranks) -> None:
     """Attention to the keys of all ranks, and its gradients."""
-    of_all = len(UNEVEN) * ranks.count
     for causal, dtype, sizes in [
-        (True, BF16, (1, 2 * of_all, 4, 2, 64)),
-        (False, torch.float16, (2, 3 * of_all, 2, 2, 72)),
+        (True, BF16, (1, 8, 4, 2, 64)),
+        (False, torch.float16, (2, 12, 2, 2, 72)),
     ]:
         batch, length, heads, kv_heads, head_dim = sizes
-        shapes = ((batch, length, one, head_dim) for one in (heads, heads, kv_heads, kv_heads))
-        dout, *whole = (one.float().cpu().numpy() for one in ranks.draw(*shapes, dtype=dtype))
+        positions = length * ranks.count * (1 if ranks.is_emulated else 40)
+        shapes = ((batch, positions, one, head_dim) for one in (heads, heads, kv_heads, kv_heads))
+        drawn = ranks.draw(*shapes, dtype=dtype)
+        dout, *whole = ((4 * one).float().cpu().numpy() for one in drawn)
         grad, *own = (part(ranks, one, causal, dtype) for one in (dout, *whole))
         packed = torch.cat(own, 2).requires_grad_()  # its parts have gaps between positions
         q, k, v = packed.split([heads, kv_heads, kv_heads], 2)
@@ -198,8 +203,9 @@ def everywhere(ranks: Ranks, tensor: Any) -> list[Any]:
 def check_exchange(ranks: Ranks) -> None:
     """Tokens go to their experts and back, and so do gradients; the first time some lack room."""
     rng, mine = np.random.default_rng(ranks.count), ranks.rank
+    most = 30 if ranks.is_emulated else 300
     for inner, dtype, owned, spare in [((5,), torch.float32, 2, -3), ((3, 64), BF16, 3, 5)]:
-        counts = exchange_cases.drawn_counts(rng, ranks.count, owned * ranks.count, 30)
+        counts = exchange_cases.drawn_counts(rng, ranks.count, owned * ranks.count, most)
         rows = [int(one.sum()) + rank for rank, one in enumerate(counts)]  # the last go nowhere
         moves = Moves(counts, spare)
         own = torch.from_numpy(counts[mine]).to(ranks.device)
