@@ -79,15 +79,27 @@ TENSOR_MEMORY = preamble(
     },
     ON_PAIRS,
 )
-BLOCK_SCALED = preamble(
+BLOCK_SCALED_TYPES = {
+    **dict.fromkeys(("ATile", "BTile"), tile("unsigned char", 128, 128)),
+    "CTile": tile("tmaasync::bfloat16", 128, 64),
+    "AFactorTile": tile("unsigned", 1, 2, 128),
+    "BFactorTile": tile("unsigned", 2, 2, 128),
+    **dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1"),
+}
+BLOCK_SCALED = preamble(BLOCK_SCALED_TYPES, {**ON_PAIRS, "BLOCK": 32, "IS_SCALED": True})
+SCALED_BY_WARPS = preamble(
+    {**BLOCK_SCALED_TYPES, "CTile": tile("tmaasync::bfloat16", 64, 64)},
+    {"CONSUMERS": 2, "BLOCK_N": 128, "STAGES": 2, "BLOCK": 32, "IS_SCALED": True},
+)
+PROMOTED = preamble(
     {
-        **dict.fromkeys(("ATile", "BTile"), tile("unsigned char", 128, 128)),
+        "ATile": tile("tmaasync::float8_e4m3", 128, 128),
+        "BTile": tile("tmaasync::float8_e4m3", 64, 128),
         "CTile": tile("tmaasync::bfloat16", 128, 64),
-        "AFactorTile": tile("unsigned", 1, 2, 128),
-        "BFactorTile": tile("unsigned", 2, 2, 128),
-        **dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1"),
+        "AScaleTile": tile("float", 1, 128),
+        "BScaleTile": tile("float", 1, 4),
     },
-    {**ON_PAIRS, "BLOCK": 32, "IS_SCALED": True},
+    {**ON_PAIRS, "B_SCALE_COLUMNS": 128, "B_SCALES_ARE_K_MAJOR": False},
 )
 ATTENTION = preamble(
     {
@@ -194,6 +206,10 @@ def compile_header(header: str, preamble: str, arch: str = "sm_90a") -> tuple[st
 def test_a_header_compiles_alone(header: str) -> None:
     if "block_scaled" in header:
         assert compile_header(header, BLOCK_SCALED, "sm_100a") == ()
+    elif header == "gemm/scaled_warps.cuh":
+        assert compile_header(header, SCALED_BY_WARPS, "sm_120a") == ()
+    elif "promoted" in header:
+        assert compile_header(header, PROMOTED, "sm_100a") == ()
     elif "tensor_memory" in header:
         assert compile_header(header, ON_TENSOR_MEMORY[Path(header).parent.name], "sm_100a") == ()
     elif header == "gemm/filter_chunks.cuh":
