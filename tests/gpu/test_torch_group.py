@@ -16,7 +16,7 @@ pytest.importorskip("torch.distributed._symmetric_memory")
 
 CASES = [
     *("forward_and_backward", "ring", "exchange", "collectives", "compiled", "refusals"),
-    *("subgroups", "graphs"),
+    *("subgroups", "graphs", "nodes"),
 ]
 
 

@@ -294,6 +294,34 @@ def check_subgroups(ranks: Ranks) -> None:
     assert is_close(whole, torch.cat(a).double() @ b.double())
 
 
+def check_nodes(ranks: Ranks) -> None:
+    """Two nodes of half of the ranks each give what one group gives, with gradients."""
+    names = ("node", "gpu")
+    mesh = dist.init_device_mesh(ranks.device.type, (2, ranks.count // 2), mesh_dim_names=names)
+    for rows in (None, list(UNEVEN[: ranks.count])):
+        counts = rows or [24] * ranks.count
+        a = ranks.draw(*((count, 64) for count in counts))
+        b = ranks.draw(*[(64, 40)] * ranks.count)
+        grads = ranks.draw(*((count, 40) for count in counts))
+        leaf = [each[ranks.rank].clone().requires_grad_() for each in (a, b)]
+        whole = operators.all_gather_matmul(*leaf, group=mesh, rows=rows)
+        total = operators.reduce_scatter(whole, group=mesh, rows=rows)
+        total.backward(grads[ranks.rank])
+        xs, ws = leaves(a, b)
+        wanted = sum(torch.cat(xs) @ one for one in ws)
+        wanted.backward(torch.cat(grads).double())
+        start = sum(counts[: ranks.rank])
+        assert is_close(total, wanted[start : start + counts[ranks.rank]], 4.0)
+        assert is_close(leaf[0].grad, xs[ranks.rank].grad, 2.0)
+        assert is_close(leaf[1].grad, ws[ranks.rank].grad, 2.0)
+
+        scattered = operators.matmul_reduce_scatter(torch.cat(a), leaf[1], group=mesh, rows=rows)
+        assert is_close(scattered, wanted[start : start + counts[ranks.rank]], 4.0)
+        assert torch.equal(operators.all_gather(a[ranks.rank], group=mesh, rows=rows), torch.cat(a))
+    refuses(lambda: operators.all_gather(a[0], group=mesh, rows=[1]), "rows is a list of 1")
+    refuses(lambda: operators.all_gather(a[0], group=mesh["gpu"]), "two: nodes")
+
+
 def check_flops(ranks: Ranks) -> None:
     """Each of the matmuls of forward and backward counts what this rank multiplies."""
     counts = list(UNEVEN[: ranks.count])

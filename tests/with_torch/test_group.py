@@ -23,8 +23,11 @@ def test_two_ranks(tmp_path: Path) -> None:
     torch_ranks.run(2, "cpu", tmp_path, *cases)
 
 
-def test_three_ranks_some_groups_and_a_rank_that_comes_late_or_dies(tmp_path: Path) -> None:
-    torch_ranks.run(3, "cpu", tmp_path, "collectives", "exchange", "subgroups", "missing")
+def test_four_ranks_two_nodes_some_groups_and_a_rank_that_comes_late_or_dies(
+    tmp_path: Path,
+) -> None:
+    cases = ["collectives", "exchange", "nodes", "subgroups", "missing"]
+    torch_ranks.run(4, "cpu", tmp_path, *cases)
 
 
 def test_the_example_trains_as_with_torch(tmp_path: Path) -> None:

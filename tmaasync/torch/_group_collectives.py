@@ -13,6 +13,7 @@ from tmaasync import ops
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
+from tmaasync.torch._group_nodes import Nodes
 from tmaasync.torch._group_rows import Kind, rows_of, unfit_rows
 from tmaasync.torch._registry import define_with_backward, refuse_second_backward
 from tmaasync.torch._tensors import require_tensors
@@ -41,6 +42,8 @@ def all_gather(tensor: Any, *, group: Any = None, rows: Sequence[int] | None = N
         ArgumentError: As `all_gather_matmul`, as the other errors.
     """
     require_tensors(tensor=tensor)
+    if nodes := Nodes.of(group):
+        return nodes.gather(_OPERATORS.all_gather, tensor, rows)
     return _OPERATORS.all_gather(tensor, name_of(group), rows)
 
 
@@ -64,6 +67,8 @@ def reduce_scatter(tensor: Any, *, group: Any = None, rows: Sequence[int] | None
         ArgumentError: As `all_gather_matmul`, as the other errors.
     """
     require_tensors(tensor=tensor)
+    if nodes := Nodes.of(group):
+        return nodes.scatter(_OPERATORS.reduce_scatter, tensor, rows)
     return _OPERATORS.reduce_scatter(tensor, name_of(group), rows)
 
 

@@ -12,6 +12,7 @@ from tmaasync import ops
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
+from tmaasync.torch._group_nodes import Nodes
 from tmaasync.torch._group_rows import Kind, rows_of, unfit_rows
 from tmaasync.torch._registry import (
     define_with_backward,
@@ -45,8 +46,9 @@ def all_gather_matmul(
     Args:
         a: [M_r, K], bfloat16 or float16.
         b: [K, N_r], of the type of ``a``; for a weight [N_r, K] pass ``weight.T``.
-        group: The process group, or its name; 1 to 8 ranks with a GPU each. By default all
-            processes.
+        group: The process group; 1 to 8 ranks with a GPU each. By default all processes. Or a
+            `torch.distributed.DeviceMesh` of nodes and the GPUs of each: NCCL moves data between
+            nodes while the kernels of each node run.
         rows: M_r of every rank, the same list on all of them; may have zeros. By default all ranks
             have as many rows as this one.
 
@@ -60,6 +62,10 @@ def all_gather_matmul(
         HangError: In an earlier call a rank waited for longer than that.
     """
     require_tensors(a=a, b=b)
+    if nodes := Nodes.of(group):
+        return nodes.gather(
+            lambda own, *where: _OPERATORS.all_gather_matmul(own, b, *where), a, rows
+        )
     return _OPERATORS.all_gather_matmul(a, b, name_of(group), rows)
 
 
@@ -89,6 +95,10 @@ def matmul_reduce_scatter(
         ArgumentError: As `all_gather_matmul`, as the other errors.
     """
     require_tensors(a=a, b=b)
+    if nodes := Nodes.of(group):
+        return nodes.scatter(
+            lambda own, *where: _OPERATORS.matmul_reduce_scatter(own, b, *where), a, rows
+        )
     return _OPERATORS.matmul_reduce_scatter(a, b, name_of(group), rows)
 
 
@@ -105,7 +115,8 @@ def matmul_all_reduce(a: Any, b: Any, *, group: Any = None) -> Any:
     Args:
         a: [M, K_r], as in `matmul_reduce_scatter`.
         b: [K_r, N], as in `matmul_reduce_scatter`.
-        group: As in `all_gather_matmul`.
+        group: A process group, as in `all_gather_matmul`. Over nodes call `matmul_reduce_scatter`
+            and `all_gather`.
 
     Returns:
         [M, N], contiguous, of the type of ``a``.

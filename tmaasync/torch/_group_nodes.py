@@ -1,0 +1,121 @@
+"""Operations of a group that spans nodes: NCCL between nodes, the kernels of a group within each.
+
+A `DeviceMesh` of two dimensions says which ranks share a node. Every rank exchanges with the ranks
+of its own place on the other nodes, and its node works on what has arrived, its own shards first or
+last. Autograd and `torch.compile` see the operators of a group, and all-to-alls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from tmaasync.errors import ArgumentError
+from tmaasync.torch._group import name_of
+
+Local = Callable[[Any, str, Sequence[int]], Any]
+"""An operator of one node: takes a tensor, the group's name, and the rows of its ranks."""
+
+
+class Nodes(NamedTuple):
+    """The place of this process in a mesh of nodes.
+
+    Attributes:
+        across: The name of the group of ranks with this place on all nodes.
+        within: The name of the group of this node.
+        node: This rank's.
+        place: This rank's on its node.
+        shape: The numbers of nodes and of ranks on each.
+    """
+
+    across: str
+    within: str
+    node: int
+    place: int
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, group: Any) -> Nodes | None:
+        """Return the nodes of a mesh; None for a process group.
+
+        Raises:
+            ArgumentError: The mesh has not two dimensions.
+        """
+        if not dist.is_available() or not isinstance(group, dist.DeviceMesh):
+            return None
+        if group.ndim != 2:
+            raise ArgumentError.broken(
+                "group",
+                f"a DeviceMesh of {group.ndim} dimensions",
+                "it has two: nodes, and the GPUs of each",
+                "Pass init_device_mesh('cuda', (nodes, gpus)), or a process group of one node",
+            )
+        across, within = (name_of(group.get_group(dimension)) for dimension in range(2))
+        node, place = (group.get_local_rank(dimension) for dimension in range(2))
+        nodes, size = group.shape
+        return cls(across, within, node, place, (nodes, size))
+
+    def gather(self, local: Local, shard: Any, rows: Sequence[int] | None) -> Any:
+        """Return the concatenation of ``local`` of each node's shards.
+
+        The first kernel, of this node's shards, runs while other nodes' shards arrive.
+        """
+        counts = self._rows([shard.shape[0]] * self._ranks if rows is None else rows)
+        sources = [(self.node - shift) % self.shape[0] for shift in range(self.shape[0])]
+        arrive = [
+            self._exchanged(shard, shift, counts[source][self.place])
+            for shift, source in enumerate(sources[1:], 1)
+        ]
+        parts = {
+            source: local(one, self.within, counts[source])
+            for source, one in zip(sources, (shard, *arrive), strict=True)
+        }
+        return torch.cat([parts[source] for source in range(self.shape[0])])
+
+    def scatter(self, local: Local, whole: Any, rows: Sequence[int] | None) -> Any:
+        """Return the sum over nodes of ``local`` of this rank's rows, in float32, rounded once.
+
+        A node's partial sums for another one travel while the next kernel runs.
+        """
+        m, ranks = whole.shape[0], self._ranks
+        even = [(m + ranks - 1 - rank) // ranks for rank in range(ranks)]
+        counts = self._rows(even if rows is None else rows)
+        blocks = whole.split([sum(each) for each in counts])
+        arrive = []
+        for shift in range(1, self.shape[0]):
+            to = (self.node + shift) % self.shape[0]
+            part = local(blocks[to], self.within, counts[to])
+            arrive.append(self._exchanged(part, shift, counts[self.node][self.place]))
+        total = local(blocks[self.node], self.within, counts[self.node])
+        dtype, total = total.dtype, total.float()
+        for one in arrive:
+            total = total + one.float()
+        return total.to(dtype)
+
+    @property
+    def _ranks(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    def _rows(self, rows: Sequence[int]) -> list[Sequence[int]]:
+        """Return the rows of the ranks of each node."""
+        if len(rows) != self._ranks:
+            rule = f"it has the rows of each of {self._ranks} ranks"
+            raise ArgumentError.broken(
+                "rows", f"a list of {len(rows)}", rule, "Pass a number for each rank"
+            )
+        size = self.shape[1]
+        return [rows[first : first + size] for first in range(0, self._ranks, size)]
+
+    def _exchanged(self, tensor: Any, shift: int, rows: int) -> Any:
+        """Send rows to the node ``shift`` further; return the rows of the node as far back."""
+        from torch.distributed import _functional_collectives  # noqa: PLC0415 - on demand
+
+        sent, received = [0] * self.shape[0], [0] * self.shape[0]
+        sent[(self.node + shift) % self.shape[0]] = tensor.shape[0]
+        received[(self.node - shift) % self.shape[0]] = rows
+        return _functional_collectives.all_to_all_single_autograd(
+            tensor.contiguous(), received, sent, self.across
+        )
