@@ -143,6 +143,8 @@ def _run(kind: Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
     call = f"{kind.name} of {a.dtype}" + (f" with rows {counts}" if kind.takes_rows else "")
     if a.device.type != "cpu":
         state.refuse(call, broken)
+        if sum(counts) == 0:
+            return a.new_empty((0, b.shape[1]))
         return kind.on_gpu(state, a, b, counts)
     operation = getattr(ops, kind.name)
     if kind is not _SCATTER or broken:
