@@ -25,7 +25,8 @@ TEST_INSTALLED := $(VENV)/.test-installed
 DEMO_INSTALLED := $(VENV)/.demo-installed
 TEST_READY := $(or $(wildcard $(INSTALLED)),$(TEST_INSTALLED))
 DEMO_READY := $(or $(wildcard $(INSTALLED)),$(wildcard $(TEST_INSTALLED)),$(DEMO_INSTALLED))
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles what is imported; pip would compile all of torch and transformers, 20 s of a core.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 INSTALL_TORCH = $(PIP) "$(TORCH)" \
 	|| { $(PIP) --no-deps --index-url $(TORCH_INDEX) "$(TORCH)" && $(PIP) "$(TORCH)"; }
 
@@ -89,7 +90,7 @@ $(TRITON_FOLDER): $(INSTALLED)
 	$(PIP) --no-deps --target $@ "$(TRITON)"
 
 test-triton: $(TRITON_FOLDER)
-	PYTHONPATH="$(TRITON_FOLDER)" $(BIN)/python -m pytest -q -p no:benchmark \
+	PYTHONPATH="$(TRITON_FOLDER)" $(PYTEST) -q -p no:benchmark \
 		tests/emulate/test_triton_programs.py tests/emulate/test_gluon_programs.py \
 		tests/documents/test_notebooks.py
 
