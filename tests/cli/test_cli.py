@@ -133,6 +133,7 @@ def test_without_matplotlib_the_demo_says_so_and_goes_on(here: Path) -> None:
     assert (here / "tmaasync-demo/timeline.json").exists()
 
 
+@pytest.mark.slow
 def test_with_a_gpu_the_emulator_is_compared_to_it() -> None:
     assert "equal" in run("demo", on=GPU).output
 

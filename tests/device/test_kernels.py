@@ -253,7 +253,7 @@ def test_all_gather_gemm_compiles_and_fits(config: TileConfig) -> None:
     assert own.stages >= 3
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head_dim", "causal"), [(128, True), with_a_gpu(64, True), (256, False)], ids=str
 )

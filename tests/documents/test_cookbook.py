@@ -30,7 +30,7 @@ class _LaunchedError(Exception):
     pass
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("path", WITH_KERNELS, ids=lambda path: path.stem)
 def test_a_page_compiles_for_the_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "import cutlass_library" in path.read_text():

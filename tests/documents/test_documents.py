@@ -232,7 +232,7 @@ def test_the_cuda_of_a_document_compiles(path: Path) -> None:
         assert kernel.compile().warnings == ()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("path", named(COMPILED))
 def test_an_example_compiles(
     path: Path, up_to_the_launch: Callable[[Callable[[], object]], None]

@@ -29,6 +29,7 @@ def sentences(text: str) -> Iterator[str]:
             yield " ".join(sentence.split())
 
 
+@pytest.mark.slow
 def test_retired_words_are_gone() -> None:
     tool = runpy.run_path(str(ROOT / "tools" / "retired_words.py"))
 

@@ -84,6 +84,7 @@ def pair(load: str, *, odd: bool = False, mask: bool = False, arch: str = "sm_10
     return data.reshape(8, 8, 32), out
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("load", "odd"),
     [("wrapper", False), ("wrapper", True), ("function", False), ("tile", False), ("asm", True)],

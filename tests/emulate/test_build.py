@@ -154,6 +154,7 @@ def run_bounded(toolkit: Path) -> None:
     assert out.tolist() == [*range(40), *[0] * 24]
 
 
+@pytest.mark.slow
 def test_a_toolkits_keywords_next_to_its_headers_are_not_read(tmp_path: Path) -> None:
     # The headers name "crt/host_defines.h" in quotes, which finds the file next to them first.
     headers = next(folder for folder in toolkit_include_dirs() if (folder / "cuda_fp16.h").exists())
@@ -252,6 +253,7 @@ def test_a_block_has_no_more_threads_than_the_launch_bounds(bounds: str) -> None
     assert out.sum() == 64
 
 
+@pytest.mark.slow
 def test_of_several_processes_one_makes_a_file_and_the_others_wait(tmp_path: Path) -> None:
     code = (
         "import os, sys, time\n"

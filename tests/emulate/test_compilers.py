@@ -190,6 +190,7 @@ print("works")
 """
 
 
+@pytest.mark.slow
 def test_sources_are_utf8_in_every_locale(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],

@@ -96,6 +96,7 @@ def test_each_chip_has_its_own_occupancy(
     assert f"an SM by {why}" in words
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("threads", "kib", "per_sm"), [(64, 75, 3), (1, 0, 32)])
 def test_a_full_device_of_blocks_that_wait_for_one_another_runs(
     threads: int, kib: int, per_sm: int

@@ -84,6 +84,7 @@ def run(one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
         kernel(1, 384, one.arguments)
 
 
+@pytest.mark.slow
 def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
     for seed in range(8):
         run(one, None, "adversarial" if seed % 2 else "random", seed)

@@ -96,7 +96,7 @@ def test_layouts_that_matmul_takes(form: str) -> None:
         check(out, a, b)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", FEW_SEEDS["all-gather"])
 def test_random_worlds_shapes_tile_configs_and_orders(seed: int) -> None:
     with random_world(seed) as (world, rng):
@@ -116,6 +116,7 @@ def test_random_worlds_shapes_tile_configs_and_orders(seed: int) -> None:
             check(*one)
 
 
+@pytest.mark.slow
 def test_more_tiles_than_clusters() -> None:
     """A cluster takes several tiles, and the order wraps round after the last row of tiles."""
     rng = np.random.default_rng(7)
@@ -129,6 +130,7 @@ def test_more_tiles_than_clusters() -> None:
         check(out, a, b)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("rows", "consumers"),
     # The second one hung on two H200s (2026-11-28).

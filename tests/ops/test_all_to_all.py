@@ -32,6 +32,7 @@ def dispatched(world: World, tokens: list[Any], counts: Any, room: list[int]) ->
     return [given, out, ends]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("ranks", "policy"), [(1, "random"), (2, "random"), (3, "adversarial")])
 def test_rows_go_to_their_experts_and_back(ranks: int, policy: Policy) -> None:
     rng, calls = np.random.default_rng(ranks), []

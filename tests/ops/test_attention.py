@@ -314,6 +314,7 @@ def test_sequences_that_do_not_fit_are_refused(changes: dict[str, Any], said: st
     refused_packed(said, **changes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("sums", "written"),
     [

@@ -83,7 +83,7 @@ def test_wide_heads_have_one_query_tile(head_dim: int) -> None:
     check(*(drawn(rng, 2, rows, 1, head_dim) for rows in (150, 200, 200)), mask=Mask(True))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("queries", [700, 100])
 def test_scores_that_grow_from_block_to_block(queries: int) -> None:
     """Every block rescales the output of the blocks before it."""

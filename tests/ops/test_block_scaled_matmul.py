@@ -45,7 +45,7 @@ def multiplied(a: Side, b: Side, layout: str = "rows", **options: Any) -> Any:
 # --- results ------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:

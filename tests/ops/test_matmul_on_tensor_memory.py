@@ -64,6 +64,7 @@ def test_an_output_whose_columns_are_contiguous() -> None:
     check(ops.matmul(a, b, out=c), a, b)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chip", ["sm_100a", "sm_103a"], indirect=True)  # of integers 100 alone
 @pytest.mark.parametrize("name", ["tf32", "float8", "integers"])
 def test_every_type_of_operand(name: str) -> None:

@@ -23,7 +23,7 @@ def on_ranks(world: World, whole: list[Any], *, causal: bool) -> list[Any]:
     return [arrays_on(world, shards(one, len(world), causal=causal)) for one in whole]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("ranks", "causal"), [(1, False), (1, True), (2, True), (2, False), (3, True)]
 )
@@ -54,7 +54,7 @@ _CONFIGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_random_worlds_shapes_tile_configs_and_orders(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -77,6 +77,7 @@ def test_random_worlds_shapes_tile_configs_and_orders(seed: int) -> None:
             check(out, whole, causal=causal, scale=0.2)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("head_dim", "ranks"), [(8, 8), (72, 2), pytest.param(256, 2, marks=pytest.mark.slow)]
 )

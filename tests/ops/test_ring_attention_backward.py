@@ -60,7 +60,7 @@ class Case:
         check_gradients(self.found, self.dout, self.whole, causal=self.causal, **self.scale)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_calls_of_different_shapes_follow_each_other(ranks: int, causal: bool) -> None:
@@ -120,6 +120,7 @@ def test_one_rank_needs_no_world() -> None:
     check_gradients(found, dout, whole, causal=True)
 
 
+@pytest.mark.slow
 def test_operands_and_gradients_are_slices_of_packed_projections() -> None:
     rng = np.random.default_rng(3)
     with world_of(2) as world:

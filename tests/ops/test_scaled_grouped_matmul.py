@@ -79,7 +79,7 @@ def poisoned(groups: Groups, n: int, dtype: str = "float32") -> Any:
 # --- results ------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_groups_types_and_layouts(kind: str, seed: int) -> None:
@@ -97,7 +97,7 @@ def test_random_groups_types_and_layouts(kind: str, seed: int) -> None:
 
 
 @ON_100
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("ctas", [1, 2])
 @pytest.mark.parametrize("block_n", [64, 128, 192, 256])

@@ -67,6 +67,7 @@ def test_random_shapes_types_and_layouts(seed: int) -> None:
     check(out, a, b, scale_a, scale_b)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_one_cta_and_a_pair(ctas: int) -> None:
     rng, m = np.random.default_rng(ctas), 140 * ctas

@@ -55,6 +55,7 @@ def attended(q: Any, k: Any, v: Any, *, causal: bool) -> Any:
 # --- GEMMs ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @ON_120
 @pytest.mark.parametrize(("m", "dtype"), [(300, np.float16), (40, ml_dtypes.bfloat16)])
 def test_matmul_in_every_layout(m: int, dtype: Any, rng: np.random.Generator) -> None:

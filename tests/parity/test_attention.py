@@ -331,7 +331,7 @@ def test_few_queries_of_many_keys_have_several_ctas(backend: Any, causal: bool) 
     assert schedule.partials >= 4 * len(schedule.splits)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.on_the_cpu(0, 9, 16)
 @pytest.mark.parametrize("number", range(30))
 def test_random_packed_sequences(backend: Any, number: int) -> None:
@@ -348,6 +348,7 @@ def in_splits(count: int, consumers: int = 2) -> Callable[[TileConfig], TileConf
     return choose
 
 
+@pytest.mark.slow
 @pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize("number", range(6))
 @pytest.mark.parametrize("count", [2, 5])

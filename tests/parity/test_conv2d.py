@@ -89,6 +89,7 @@ CHOSEN = [
 ]
 
 
+@pytest.mark.slow
 def test_every_tile_config_has_more_tiles_than_there_are_ctas(backend: Any) -> None:
     """On the emulator, where each is a build of seconds, three forms."""
     for config in CONFIGS if is_emulated(backend) else [*CONFIGS, *CHOSEN]:

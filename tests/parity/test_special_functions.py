@@ -48,6 +48,7 @@ def operands(wanted: tuple[int, bool]) -> list[Any]:
     raise AssertionError(wanted)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.chips("sm_90a")
 @pytest.mark.parametrize("case", ATTENTION, ids=str)
 def test_attention_has_the_bits_of_the_chip(backend: Any, case: tuple[int, bool]) -> None:

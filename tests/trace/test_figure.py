@@ -209,7 +209,7 @@ def boxes(figure: Any) -> list[tuple[str, Any]]:
     ]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("part", "inches"), [(1, 16), (3, 16), (1, 8)])
 def test_no_text_overlaps_another_or_is_clipped(trace: Trace, part: int, inches: int) -> None:
     between = None if part == 1 else (trace.end // 3, 2 * trace.end // 3)

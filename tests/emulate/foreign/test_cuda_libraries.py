@@ -24,6 +24,7 @@ def test_a_header_that_the_emulator_lacks_is_named_with_its_line(header: str) ->
         kernel(1, 1, (np.zeros(1, np.int32),))
 
 
+@pytest.mark.slow
 def test_what_is_included_for_a_gpu_only_is_not_refused() -> None:
     x = np.zeros(1, np.int32)
     text = f"#ifdef FOR_A_GPU\n#include <cub/cub.cuh>\n#endif\n#include <cuda/std/cstdint>{BODY}"

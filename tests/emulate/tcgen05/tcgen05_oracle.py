@@ -6,6 +6,7 @@ emulator's code.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -43,6 +44,7 @@ class Number:
 ZERO = Number(Fraction(0), 0)
 
 
+@functools.cache
 def decode(kind: str, code: int) -> Number | str:
     if kind == "tf32":
         code >>= 13
@@ -60,12 +62,14 @@ def decode(kind: str, code: int) -> Number | str:
     return Number(sign * whole * power(exponent - mantissa_bits), exponent)
 
 
+@functools.cache
 def decode_scale(scales: Scales, code: int) -> Number | str:
     if scales == Scales.UE4M3:
         return decode("e4m3", code & 0x7F)
     return NAN if code == 255 else Number(power(code - 127), code - 127)
 
 
+@functools.cache
 def power(exponent: int) -> Fraction:
     return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
 

@@ -107,6 +107,7 @@ DEFECTS = defects(
 TEXTS = choices(TEXT, DEFECTS)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_every_tile_is_computed_once_in_every_order(ctas: int) -> None:
     for seed in range(4):

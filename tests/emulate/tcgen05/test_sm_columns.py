@@ -52,6 +52,7 @@ def meet(
     return [int(count) for count in np.bincount(bases)[::columns]]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_as_many_blocks_as_the_columns_hold_are_there_at_once(ctas: int, seed: int) -> None:
@@ -66,6 +67,7 @@ def test_blocks_on_different_sms_do_not_wait() -> None:
     assert meet(SMS, 512, SMS, keeps=True) == [SMS]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_a_block_that_never_frees_is_named(ctas: int, seed: int) -> None:

@@ -49,6 +49,7 @@ def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
     GEMM.check_right(one, 2)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
 def test_a_defect_is_reported_in_every_order(one: Problem, defect: Defect) -> None:
     GEMM.check_reported(one, defect)

@@ -325,6 +325,7 @@ CALLS
 """
 
 
+@pytest.mark.slow
 def test_kernels_compute_the_hosts_descriptors() -> None:
     instructions = np.zeros(len(BITS), np.uint32)
     descriptors = np.zeros((len(OPERANDS), DEPTH_BYTES // 32), np.uint64)

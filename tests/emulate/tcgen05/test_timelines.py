@@ -92,7 +92,7 @@ def mmas(trace: Trace) -> Iterator[tuple[int, int]]:
             yield issued[event.sequence], event.time
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("sms", "query_tiles"), [(1, 2), (148, 1)])
 def test_mma_run_during_the_softmax_where_a_cta_has_two_query_tiles(
     sms: int, query_tiles: int, monkeypatch: pytest.MonkeyPatch

@@ -183,6 +183,7 @@ extern "C" __global__ void reductions(const u32* in, u32* out) {
 """
 
 
+@pytest.mark.slow
 def test_a_load_reduces_the_columns_of_each_thread_on_sm_103a() -> None:
     words = np.random.default_rng(5).integers(0, 2**32, (32, 8), np.uint32)
     words[0, :2] = np.array([np.nan, 3], np.float32).view(np.uint32)

@@ -158,7 +158,7 @@ def wanted_element(
     )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS, ids=name_of)
 def test_kinds(form: Instruction) -> None:
     rng = np.random.default_rng(12)
