@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -13,7 +14,14 @@ E4M3, E5M2, E8M0 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.flo
 FP4: Any = {"a_dtype": "float4_e2m1fn", "b_dtype": "float4_e2m1fn"}
 BLOCKS = {"MXFP8": 32, "MXFP4": 32, "NVFP4": 16}
 FACTORS = {"MXFP8": 4, "MXFP4": 8, "NVFP4": 16}  # of a row in a stage
+_TILES = [(ctas, block_n) for ctas in (1, 2) for block_n in (64, 128, 192, 256)]
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-10, "float32": 2.0**-20}
+
+
+def tile_configs_by_kind(first: int) -> list[tuple[str, int, int]]:
+    """Return every tile config on tensor memory with one kind of blocks, which go round."""
+    kinds = itertools.islice(itertools.cycle(BLOCKS), first, None)
+    return [(kind, *tile) for kind, tile in zip(kinds, _TILES, strict=False)]
 
 
 def minifloat(codes: Bytes, exponent_bits: int, fraction_bits: int) -> npt.NDArray[np.float64]:

@@ -59,7 +59,7 @@ def masks(rng: random.Random) -> Mask:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_shapes_types_and_masks(seed: int) -> None:
     rng = random.Random(seed)
     dtype = rng.choice([np.float16, ml_dtypes.bfloat16])
@@ -115,7 +115,7 @@ def test_many_tiles_of_a_cta_have_one_block_or_none() -> None:
     check(*(drawn(rng, 9, rows, 2, 64) for rows in (280, 100, 100)), mask=Mask(True))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.sampled(1)
 def test_split_keys_of_random_shapes(seed: int) -> None:
     rng = random.Random(50 + seed)
@@ -130,8 +130,7 @@ def test_split_keys_of_random_shapes(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("splits", [2, 5])
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize(("number", "splits"), [(0, 2), (1, 5), (2, 2)])
 def test_split_keys_of_packed_sequences(number: int, splits: int) -> None:
     with tile_configs(lambda config: replace(config, kv_splits=splits)):
         check_packed(Emulate(), random_attention.draw(number, small=True))
@@ -168,8 +167,7 @@ def test_packed_sequences_of_wide_heads_in_a_group() -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("number", range(2))
-@pytest.mark.parametrize("size", KINDS)
+@pytest.mark.parametrize(("size", "number"), [*zip(KINDS, [0, 1, 1, 0], strict=True)])
 def test_random_pages(size: int, number: int) -> None:
     problem = draw_paged(number, size, small=True)
 

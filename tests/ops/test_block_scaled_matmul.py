@@ -11,7 +11,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from block_scaled import BLOCKS, E4M3, E5M2, E8M0, FACTORS, FP4, Side, check
+from block_scaled import (
+    BLOCKS,
+    E4M3,
+    E5M2,
+    E8M0,
+    FACTORS,
+    FP4,
+    Side,
+    check,
+    tile_configs_by_kind,
+)
 from stubs import LaunchStub
 
 from tmaasync import ArgumentError, ArrayTypeError, BackendError, _arrays, emulate, ops
@@ -65,9 +75,7 @@ def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
 
 @ON_100
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("kind", BLOCKS)
-@pytest.mark.parametrize("ctas", [1, 2])
-@pytest.mark.parametrize("block_n", [64, 128, 192, 256])
+@pytest.mark.parametrize(("kind", "ctas", "block_n"), tile_configs_by_kind(first=0))
 def test_every_tile_config_on_tensor_memory(kind: str, ctas: int, block_n: int) -> None:
     config = BlockScaledConfig(1, block_n, ctas, rows=128, factors=FACTORS[kind])
     check_config(kind, config, (150 * ctas, block_n + 24, 1504))

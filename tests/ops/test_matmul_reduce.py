@@ -79,8 +79,11 @@ def test_calls_of_different_shapes_follow_each_other(call: Any, ranks: int) -> N
             check(call, *one)
 
 
-@each
-@pytest.mark.parametrize("seed", FEW_SEEDS["reduce-scatter"])
+@pytest.mark.parametrize(
+    ("call", "seed"),
+    [*zip([SCATTER, REDUCE, REDUCE, SCATTER], FEW_SEEDS["reduce-scatter"], strict=True)],
+    ids=["scatter-10", "all-11", "all-12", "scatter-13"],
+)
 def test_random_worlds_shapes_tile_configs_and_orders(
     monkeypatch: pytest.MonkeyPatch, call: Any, seed: int
 ) -> None:

@@ -55,7 +55,7 @@ _CONFIGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [1, 2, 5, 6])  # each tile config and policy; causal or not
 def test_random_worlds_shapes_tile_configs_and_orders(seed: int) -> None:
     rng = np.random.default_rng(seed)
     ranks, causal = int(rng.choice([2, 3, 4])), bool(seed % 2)

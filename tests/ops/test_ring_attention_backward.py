@@ -78,7 +78,7 @@ def test_calls_of_different_shapes_follow_each_other(ranks: int, causal: bool) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, 5])  # each policy; causal or not; deterministic
 def test_random_worlds_and_orders(seed: int) -> None:
     rng = np.random.default_rng(seed)
     policies: tuple[Policy, ...] = ("random", "adversarial", "round_robin")

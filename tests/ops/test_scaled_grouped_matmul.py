@@ -7,7 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from block_scaled import BLOCKS, E4M3, E5M2, E8M0, FACTORS, FP4, Side, atoms, check
+from block_scaled import (
+    BLOCKS,
+    E4M3,
+    E5M2,
+    E8M0,
+    FACTORS,
+    FP4,
+    Side,
+    atoms,
+    check,
+    tile_configs_by_kind,
+)
 from stubs import LaunchStub
 
 from tmaasync import ArgumentError, ArrayTypeError, BackendError, _arrays, emulate, ops
@@ -98,9 +109,7 @@ def test_random_groups_types_and_layouts(kind: str, seed: int) -> None:
 
 @ON_100
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", BLOCKS)
-@pytest.mark.parametrize("ctas", [1, 2])
-@pytest.mark.parametrize("block_n", [64, 128, 192, 256])
+@pytest.mark.parametrize(("kind", "ctas", "block_n"), tile_configs_by_kind(first=1))
 def test_every_tile_config_on_tensor_memory(kind: str, ctas: int, block_n: int) -> None:
     config = BlockScaledConfig(1, block_n, ctas, rows=128, factors=FACTORS[kind])
     n = block_n + 24
