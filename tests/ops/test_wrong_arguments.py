@@ -375,6 +375,11 @@ OPERATIONS = {
         scale_a=zeros(128, 4, dtype=np.uint8), scale_b=zeros(2, 4, 64, dtype=np.uint8),
         offsets=OFFSETS, a_dtype="e4m3", b_dtype="e4m3", scale_dtype="e8m0", scale_layout="rows",
     ),
+    "scaled_grouped_matmul of float32 scales": call(
+        on_b200(ops.scaled_grouped_matmul), a=BYTES, b=zeros(2, 128, 64, dtype=np.uint8),
+        scale_a=zeros(128, 1, dtype=np.float32), scale_b=zeros(2, 1, 1, dtype=np.float32),
+        offsets=OFFSETS, a_dtype="e4m3", b_dtype="e4m3",
+    ),
     "conv2d": call(ops.conv2d, images=IMAGES, filters=zeros(64, 3, 3, 64), padding=1),
     "attention": call(ops.attention, q=Q, k=Q, v=Q, out=zeros(1, 16, 1, 64)),
     "varlen_attention": call(
