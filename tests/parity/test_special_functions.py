@@ -13,7 +13,7 @@ import pytest
 from probe_special_functions import INSTRUCTIONS, OF_FLOATS, digest, results
 from result_files import RESULTS, read_section
 
-from tmaasync import ops
+from tmaasync import Kernel, ops
 
 SECTION = read_section(RESULTS / "nvidia_h200" / "special_functions.jsonl")
 DIGESTS = {row["case"]: row["results_sha256"] for row in SECTION.rows}
@@ -37,6 +37,22 @@ def test_no_float_differs() -> None:
 @pytest.mark.parametrize("instruction", INSTRUCTIONS)
 def test_results_have_the_bits_of_the_chip(backend: Any, instruction: str) -> None:
     assert digest(results(backend.module, instruction)) == DIGESTS[instruction]
+
+
+EXP2F = """
+extern "C" __global__ void each(float* x) {
+    float& own = x[blockIdx.x * blockDim.x + threadIdx.x];
+    own = exp2f(own);
+}
+"""
+
+
+def test_exp2f_is_the_instruction(backend: Any) -> None:
+    x = backend.module.arange(1 << 16, dtype=np.uint32) * np.uint32((1 << 16) + 1)
+
+    Kernel(EXP2F, name="each")(256, 256, (x.view(np.float32),))
+
+    assert digest(x) == DIGESTS["ex2.approx.f32"]
 
 
 def operands(wanted: tuple[int, bool]) -> list[Any]:

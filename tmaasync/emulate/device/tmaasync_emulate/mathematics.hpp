@@ -10,8 +10,9 @@
 
 // --- fast functions ------------------------------------------------------------------------------
 
-// Functions that are approximate on the chip. Here they take the chip's steps: exponentials and
-// logarithms of other bases use base 2. Sine and cosine are the C library's.
+// Functions that are approximate on the chip; nvcc takes exp2f for one. Here they take the chip's
+// steps: exponentials and logarithms of other bases use base 2. Sine and cosine are the C
+// library's.
 inline float __fdividef(float a, float b) noexcept {
     const float scale = std::fabs(b) < 0x1p-126f ? 0x1p24f : 1;
     return ::tmaasync_emulate::special::rcp(b * scale) * (a * scale);
@@ -30,6 +31,7 @@ inline float __saturatef(float x) noexcept {
     extern "C" TMAASYNC_EMULATE_INLINE float NAME(float x) noexcept { \
         return RESULT;                                                \
     }
+TMAASYNC_EMULATE_FAST(exp2f, ::tmaasync_emulate::special::ex2_approx<false>(x))
 TMAASYNC_EMULATE_FAST(__expf, ::tmaasync_emulate::special::ex2_approx<false>(x * 1.44269504f))
 TMAASYNC_EMULATE_FAST(__exp10f, ::tmaasync_emulate::special::ex2_approx<false>(x * 3.32192809f))
 TMAASYNC_EMULATE_FAST(__log2f, ::tmaasync_emulate::special::lg2_approx<false>(x))
