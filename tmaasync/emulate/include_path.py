@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from tmaasync._source.compile import toolkit_include_dirs
@@ -16,6 +17,7 @@ OWN_FOLDERS = (DEVICE_DIR, _FOREIGN_DIR, _FOREIGN_DIR / "cccl")
 CUTLASS includes ``<cccl/cuda/std/tuple>``."""
 
 
+@functools.cache
 def toolkit_folders() -> tuple[Path, ...]:
     """Return the folders of CUDA's own headers.
 
