@@ -14,6 +14,8 @@ E4M3, E5M2, E8M0 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.flo
 FP4: Any = {"a_dtype": "float4_e2m1fn", "b_dtype": "float4_e2m1fn"}
 BLOCKS = {"MXFP8": 32, "MXFP4": 32, "NVFP4": 16}
 FACTORS = {"MXFP8": 4, "MXFP4": 8, "NVFP4": 16}  # of a row in a stage
+SEEDS = [(kind, seed) for kind in BLOCKS for seed in range(4 if kind == "MXFP8" else 2)]
+"""Of float8 a seed for each pair of types; float4 has one type."""
 _TILES = [(ctas, block_n) for ctas in (1, 2) for block_n in (64, 128, 192, 256)]
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-10, "float32": 2.0**-20}
 

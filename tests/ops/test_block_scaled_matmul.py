@@ -12,12 +12,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 from block_scaled import (
-    BLOCKS,
     E4M3,
     E5M2,
     E8M0,
     FACTORS,
     FP4,
+    SEEDS,
     Side,
     check,
     tile_configs_by_kind,
@@ -56,8 +56,7 @@ def multiplied(a: Side, b: Side, layout: str = "rows", **options: Any) -> Any:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", BLOCKS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("kind", "seed"), SEEDS)
 def test_random_shapes_types_and_layouts(kind: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     m, n = (int(rng.choice(SIZES)) for _ in range(2))
@@ -83,9 +82,10 @@ def test_every_tile_config_on_tensor_memory(kind: str, ctas: int, block_n: int) 
 
 @ON_120
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("kind", BLOCKS)
-@pytest.mark.parametrize("consumers", [1, 2])
-@pytest.mark.parametrize("block_n", [64, 128])
+@pytest.mark.parametrize(
+    ("kind", "consumers", "block_n"),
+    [("MXFP8", 1, 64), ("MXFP4", 1, 128), ("NVFP4", 2, 64), ("MXFP8", 2, 128)],
+)
 def test_every_tile_config_of_warps(kind: str, consumers: int, block_n: int) -> None:
     config = WarpScaledConfig(consumers, block_n, factors=FACTORS[kind])
     check_config(kind, config.within(chip_limits((12, 0)).shared_bytes), (140, 136, 480))
