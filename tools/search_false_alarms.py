@@ -290,7 +290,7 @@ def on_blackwell() -> Iterator[Case]:
         of_chip = functools.partial(stream_k.launch, Emulate(), of_stream_k[chip])
         for name, call in (*operations(), ("stream-K GEMM", of_chip), *more.items()):
             # Refused on the second, for whose shared memory it is too large; a tile of Hopper's.
-            is_other = chip == "sm_120a" and "backward" in name
+            is_other = chip == "sm_120a" and ("backward" in name or call is stream_k)
             if not is_other and call is not split_over_grid:
                 yield f"{chip}: {name}", functools.partial(on_chip, chip, call)
 

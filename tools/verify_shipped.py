@@ -12,12 +12,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib
 import io
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
+import ml_dtypes
 import numpy as np
 from search_false_alarms import (
     KERNELS,
@@ -29,11 +32,13 @@ from search_false_alarms import (
     clc,
     drawn,
     launched,
+    on_chip,
 )
 
 from tmaasync import emulate, enable_peer_access, ops
 from tmaasync.emulate.launch.verdict import Verdict
 from tmaasync.emulate.launch.verify import verifying
+from tmaasync.ops import _all_gather_matmul, _matmul_reduce
 
 
 def small() -> Iterator[Case]:
@@ -56,6 +61,36 @@ def small() -> Iterator[Case]:
     yield "examples/08_ragged_attention", lambda: main_of("08_ragged_attention", LENGTHS=[70, 5])
     yield "examples/ragged_mha", lambda: main_of("ragged_mha", TEXT="A text. Of three. Sentences.")
     yield "examples/ring_attention", ring
+    yield "sm_100a: attention_backward", lambda: on_chip("sm_100a", lambda: backward(64, 1))
+    yield (
+        "sm_100a: varlen_attention_backward",
+        lambda: on_chip("sm_100a", backward_of_packed),
+    )
+    yield from of_ranks()
+
+
+def of_ranks() -> Iterator[Case]:
+    """Yield kernels that no other case builds: matmuls of ranks in one kernel, and V before FP8."""
+    for call in (ops.all_gather_matmul, ops.matmul_reduce_scatter, ops.matmul_all_reduce):
+        yield call.__name__, functools.partial(multiply_on_ranks, call)
+    queries, keys = (drawn(1, rows, 1, 256, dtype=ml_dtypes.float8_e4m3fn) for rows in (130, 64))
+    yield "attention float8 of many queries", lambda: ops.attention(queries, keys, keys)
+
+
+def multiply_on_ranks(call: Callable[..., Any]) -> None:
+    few = (
+        (_all_gather_matmul, "_FEW_ROWS"),
+        (_matmul_reduce.MatmulReduceScatter, "few_rows"),
+        (_matmul_reduce.MatmulAllReduce, "few_rows"),
+    )
+    with contextlib.ExitStack() as stack:
+        for owner, name in few:
+            stack.enter_context(mock.patch.object(owner, name, 0))
+        world = stack.enter_context(emulate.devices(2))
+        enable_peer_access(range(2))
+        a, b = ([one.array(drawn(rows, 64)) for one in world] for rows in (66, 64))
+        call(a, [one.T for one in b])
+        world.synchronize()
 
 
 def steal() -> None:

@@ -15,7 +15,9 @@ enum Kind {
     kWrite,
     kRedAdd,
     kRedMax,
-    kCount
+    kCount,
+    kAwait,
+    kLock
 };
 
 #define RED(FORM, WORD, VALUE)                                                           \
@@ -63,6 +65,14 @@ enum Kind {
                     break;                                          \
                 case kRedMax:                                       \
                     RED("max", word, a);                            \
+                    break;                                          \
+                case kAwait:                                        \
+                    do results[i] = *(volatile unsigned*)word;      \
+                    while (results[i] == a);                        \
+                    break;                                          \
+                case kLock:                                         \
+                    do results[i] = atomicCAS(word, a, b);          \
+                    while (results[i] != a);                        \
                     break;                                          \
             }                                                       \
         }                                                           \

@@ -140,27 +140,6 @@ def test_the_schedule_inside_a_call_does_not_hide_a_race() -> None:
     assert isinstance(emulate.verify(call).error, tma.EmulatedRace)
 
 
-def test_a_grid_that_waits_for_held_events_is_no_deadlock() -> None:
-    """To reverse one pair alone is impossible here: the held events go first after all."""
-    source = """extern "C" __global__ void meet(int* a, int* b, volatile int* flag, int* sum) {
-        if (threadIdx.x == 0) {
-            int found = 0;
-            if (blockIdx.x == 0) found = atomicAdd(a, 1) + atomicAdd(b, 1);
-            if (blockIdx.x == 1) {
-                found = atomicAdd(b, 1) + atomicAdd(a, 1);
-                *flag = 1;
-            }
-            while (!*flag) {}
-            atomicAdd(sum, found);
-        }
-        __syncthreads();
-    }"""
-    words = np.zeros(64, np.int32)
-    arguments = (words, words[16:], words[32:], words[48:])
-    verdict = emulate.verify(tma.Kernel(source, "meet"), 80, 128, arguments, max_runs=4)
-    assert verdict.status == "incomplete", str(verdict)
-
-
 # --- the memory that runs start from --------------------------------------------------------------
 
 # The first of two warps fills the first word of a list, and finds both empty in every run.

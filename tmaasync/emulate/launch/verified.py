@@ -36,11 +36,15 @@ class _Run(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """A run that is to come: its holds, refused requests, and the pairs that they reverse."""
+    """A run that is to come: its holds, refused requests, and the pairs that they reverse.
+
+    If ``signature`` is not None, a run with it has the wanted order, and this one is not needed.
+    """
 
     holds: tuple[tuple[Event, Event], ...] = ()
     refused: tuple[Event, ...] = ()
     reversed: tuple[Pair, ...] = ()
+    signature: int | None = None
 
 
 @dataclass(slots=True)
@@ -91,6 +95,9 @@ class _Search:
         self._reductions: set[int] = set()  # addresses of atomic calls with unused results
         self._max_runs, self._until = max_runs, time.perf_counter() + max_seconds
         self._waiting: deque[_Order] = deque()
+        self._left: list[_Order] = []  # by a limit
+        self._seen: set[int] = set()  # signatures of runs
+        self._reversals: set[tuple[object, ...]] = set()  # by signature and pair
         self._tried: set[tuple[object, object]] = set()
         self._notes = RunNotes()
         self._is_cut = False
@@ -107,16 +114,18 @@ class _Search:
         if found is None:
             return
         self.first = found
-        seen = {found.signature}
         self._add_reversals(_Order(), found)
-        while self._waiting and self.runs < self._max_runs and time.perf_counter() < self._until:
+        while self._waiting:
             order = self._waiting.popleft()
+            if order.signature in self._seen:
+                continue
+            if self.runs >= self._max_runs or time.perf_counter() >= self._until:
+                self._left.append(order)
+                continue
             found = self._try(order)
             if found is None:
                 return
-            if found.signature not in seen:
-                seen.add(found.signature)
-                self._add_reversals(order, found)
+            self._add_reversals(order, found)
         self._launch.leave_first()
 
     def _learn_reductions(self, found: _Run) -> bool:
@@ -133,9 +142,9 @@ class _Search:
         found = []
         if isinstance(self.error, EmulatedTimeout):
             found.append("what follows the time limit of a run")
-        elif self._waiting:
-            total = self.runs + len(self._waiting)
-            found.append(f"{len(self._waiting)} of {total:,} known orders (max_runs, max_seconds)")
+        elif self._left:
+            total = self.runs + len(self._left)
+            found.append(f"{len(self._left)} of {total:,} known orders (max_runs, max_seconds)")
         if self._is_cut:
             found.append(f"unordered pairs beyond the first {abi.MOST_PAIRS:,} of a run")
         # Unknown bounds are no matter of interleavings.
@@ -153,34 +162,48 @@ class _Search:
         return found
 
     def _add_reversals(self, order: _Order, found: _Run) -> None:
-        """Ask for the runs that reverse one pair, and keep the order of all others."""
+        """Ask for the runs that reverse one pair, and keep the order of all others.
+
+        One is not needed if an explored run has the wanted order (the test of redundancy of optimal
+        dynamic partial-order reduction: Abdulla, Aronis, Jonsson and Sagonas, POPL 2014): a run
+        with the same events, of which the pair alone has changed places.
+        """
+        self._seen.add(found.signature)
         pairs = _of_events(found.pairs)
         kept = [(pair.second, pair.first) if _can_wait(pair) else None for pair in pairs]
         for number, pair in enumerate(pairs):
+            # Runs with one signature may differ in repeated polls, and so in pairs.
+            reversal = found.signature, pair.kind, pair.first, pair.second
+            if reversal in self._reversals:
+                continue
+            self._reversals.add(reversal)
             holds, refused = (*filter(None, kept[:number]),), order.refused
-            context: list[tuple[Event, Event]] = []
             if pair.kind == abi.Unordered.REFUSAL:
                 refused = (*refused, pair.first)
             else:
                 # All other pairs keep their order, as far as the run has them.
-                holds = ((pair.first, pair.second), *holds, *filter(None, kept[number + 1 :]))
-                context = [
+                context = (
                     (pair.second, one) for one in pair.previous if one.owner != pair.second.owner
-                ]
-            holds = (*holds, *context)
+                )
+                reversed_pair = pair.first, pair.second
+                holds = (reversed_pair, *context, *holds, *filter(None, kept[number + 1 :]))
+            signature = (found.signature + pair.swap) % 2**64 if pair.swap else None
             tried = frozenset(holds), refused
             if tried not in self._tried:
                 self._tried.add(tried)
-                self._waiting.append(_Order(holds, refused, (*order.reversed, pair)))
+                self._waiting.append(_Order(holds, refused, (*order.reversed, pair), signature))
 
 
 def _of_events(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
     """Join the pairs of the same events, as words of one access have."""
     found: dict[tuple[object, ...], Pair] = {}
     for pair in pairs:
-        same = found.setdefault((pair.kind, pair.first, pair.second), pair)
-        previous = (*same.previous, *(one for one in pair.previous if one not in same.previous))
-        found[pair.kind, pair.first, pair.second] = same._replace(previous=previous)
+        key = pair.kind, pair.first, pair.second
+        same = found.setdefault(key, pair)
+        if same is not pair:
+            more = (one for one in pair.previous if one not in same.previous)
+            swap = same.swap + pair.swap if same.swap and pair.swap else 0
+            found[key] = same._replace(previous=(*same.previous, *more), swap=swap)
     return tuple(found.values())
 
 
@@ -230,6 +253,7 @@ def _pairs(rows: Iterable[abi.UnorderedPair]) -> Iterator[Pair]:
             continue
         if last is not None:
             yield last
-        last = Pair(abi.Unordered(row.kind), row.barrier, row.cta, row.word, first, second)
+        kind, place = abi.Unordered(row.kind), (row.barrier, row.cta, row.word)
+        last = Pair(kind, *place, first, second, swap=row.swap)
     if last is not None:
         yield last

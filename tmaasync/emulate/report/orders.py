@@ -31,7 +31,11 @@ class Event(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two unordered events, in the order of a run."""
+    """Two unordered events, in the order of a run.
+
+    ``swap`` is the change of its signature if they change places and nothing else changes; 0: not
+    known.
+    """
 
     kind: Unordered
     barrier: int
@@ -40,6 +44,7 @@ class Pair(NamedTuple):
     first: Event
     second: Event
     previous: tuple[Event, ...] = ()
+    swap: int = 0
 
     @property
     def place(self) -> tuple[int, int, int]:

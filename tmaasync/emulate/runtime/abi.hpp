@@ -141,6 +141,7 @@ struct UnorderedPair {
     uint64_t word;     // address of an access
     SyncEvent first;
     SyncEvent second;
+    uint64_t swap;  // change of the signature if they change places in the run, if not 0
 };
 
 // An event that waits until another one has happened.

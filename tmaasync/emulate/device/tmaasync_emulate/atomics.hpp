@@ -124,7 +124,9 @@ bool has_bits_of(const T& a, const T& b) {
         return tmaasync_emulate::change_atomically(                                                \
             address,                                                                               \
             [=](T old) { return tmaasync_emulate::has_bits_of(old, expected) ? value : old; },     \
-            {tmaasync_emulate::OldValue::kCompared, tmaasync_emulate::Scope::SCOPE}                \
+            {.old = tmaasync_emulate::OldValue::kCompared,                                         \
+             .scope = tmaasync_emulate::Scope::SCOPE,                                              \
+             .expected = &expected}                                                                \
         );                                                                                         \
     }                                                                                              \
     /* A float at a time, as on the chip. */                                                       \

@@ -237,7 +237,8 @@ struct AtomicForm {
     Scope scope = Scope::kGpu;
     uint64_t operation = 0;  // a number for it and its type if it commutes with itself, else 0
     Count count = {};
-    bool changes = false;  // the present contents
+    bool changes = false;            // the present contents
+    const void* expected = nullptr;  // the contents that a compare and swap replaces
 };
 
 // Begins an atomic operation for the threads of a scope. Other clusters may run on other cores of

@@ -133,7 +133,7 @@ void begin_atomic(const void* pointer, uint32_t bytes, const AtomicForm& form) {
     AtomicAccess access = AtomicAccess::kChange;
     if (SyncOrder* order = fiber.cluster->launch.order) {
         const Commuting reduction = order->reduction_of(fiber, form);
-        order->access(fiber, address, bytes, SyncAccess::kReadAndWrite, reduction);
+        order->access(fiber, address, bytes, SyncAccess::kReadAndWrite, reduction, form.expected);
         if (reduction.operation) access = AtomicAccess::kReduce;
     }
     Detector* const detector = fiber.cluster->detector.get();

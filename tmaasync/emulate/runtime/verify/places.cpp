@@ -2,6 +2,19 @@
 
 namespace tmaasync_emulate {
 
+// The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+static uint64_t mixed(uint64_t word) {
+    word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
+    word = (word ^ word >> 27) * 0x94d049bb133111eb;
+    return word ^ word >> 31;
+}
+
+uint64_t hash_of(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+    uint64_t hash = 0;
+    for (const uint64_t word : {a, b, c, d}) hash = mixed(hash * 0x9e3779b97f4a7c15 + word + 1);
+    return hash;
+}
+
 Events SyncVersion::all() const {
     Events events = writes;
     events.insert(events.end(), reads.begin(), reads.end());
@@ -30,6 +43,32 @@ bool SyncVersion::join(const Touch& touch) {
     sum += count.addend;
     least = smallest;
     return true;
+}
+
+void SyncPlace::begin_version(const Touch& touch) {
+    const uint64_t number = now.number + 1;
+    earlier = std::exchange(before, std::exchange(now, {}));
+    now.number = number;
+    now.begin(touch);
+    written = {};
+}
+
+uint64_t SyncPlace::swap(
+    const SyncVersion& version,
+    const SyncEvent& first,
+    bool first_writes,
+    const SyncEvent& second,
+    bool second_writes
+) const {
+    const uint64_t at = version.number;
+    if (at != now.number || version.writes.size() > 1) return 0;
+    const auto change = [this](const SyncEvent& event, bool writes, uint64_t from, uint64_t to) {
+        return part_of_signature(to, event, writes) - part_of_signature(from, event, writes);
+    };
+    if (!first_writes) return change(first, false, at, at + 1);
+    if (!second_writes) return change(second, false, at, at - 1);
+    if (!version.reads.empty()) return 0;
+    return change(first, true, at, at + 1) + change(second, true, at + 1, at);
 }
 
 }  // namespace tmaasync_emulate

@@ -13,6 +13,8 @@ namespace tmaasync_emulate {
 
 using Events = std::vector<SyncEvent>;
 
+uint64_t hash_of(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
+
 // The effect of an access at which threads synchronise. A post reads and writes a signal, whose
 // epoch it increases.
 enum class SyncAccess : uint8_t { kRead, kWrite, kReadAndWrite, kPost };
@@ -54,6 +56,12 @@ struct SyncVersion {
     // Adds a write to the others, unless its order among them matters.
     bool join(const Touch& touch);
     void begin(const Touch& touch);
+    // True if a read before this version would be repeated: a poll that has read version `polled`
+    // was ("Dynamic Partial Order Reductions for Spinloops", Kokologiannakis, Ren and Vafeiadis,
+    // FMCAD 2021).
+    bool is_known_to_poll(uint64_t polled) const {
+        return polled == number || (polled + 1 == number && writes.size() == 1);
+    }
 };
 
 struct SyncPost {
@@ -69,6 +77,20 @@ struct SyncPlace {
     Events waits;                 // for a signal
     std::vector<SyncPost> posts;  // since other writes
     Clock written;
+
+    uint64_t part_of_signature(uint64_t version, const SyncEvent& event, bool writes) const {
+        return hash_of(window ? 0 : word, version << 1 | writes, event.owner, event.number);
+    }
+    void begin_version(const Touch& touch);
+    // The change of the run's signature if an access of a version and a new one, one of which
+    // writes, change places, and nothing else changes; 0: not known.
+    uint64_t swap(
+        const SyncVersion& version,
+        const SyncEvent& first,
+        bool first_writes,
+        const SyncEvent& second,
+        bool second_writes
+    ) const;
 };
 
 }  // namespace tmaasync_emulate

@@ -9,10 +9,6 @@
 
 namespace tmaasync_emulate {
 
-static bool is_same(const SyncEvent& a, const SyncEvent& b) {
-    return a.kind == b.kind && a.owner == b.owner && a.number == b.number && a.barrier == b.barrier;
-}
-
 static uint64_t index_in_launch(const Cluster& cluster) {
     return cluster.index - cluster.launch.first_cluster;
 }
@@ -58,8 +54,7 @@ uint64_t SyncOrder::thread_of(const Fiber& fiber) const {
     return cluster.launch.first_thread + in_launch;
 }
 
-// The address of a thread's call in the kernel's code; 0 outside.
-static uint64_t call_of(const Fiber& fiber) {
+uint64_t call_of(const Fiber& fiber) {
     return fiber.cluster->launch.memory.library.holds(fiber.site, 1) ? fiber.site - 1 : 0;
 }
 
@@ -78,11 +73,12 @@ void SyncOrder::happen(const SyncEvent& event) {
     for (Held& one : held_) one.is_done |= is_same(one.hold.until, event);
 }
 
+// The first one reverses a pair, and the others keep an order.
 bool SyncOrder::give_up_one() {
-    const auto found = std::find_if(held_.begin(), held_.end(), [](const Held& one) {
+    const auto found = std::find_if(held_.rbegin(), held_.rend(), [](const Held& one) {
         return !one.is_done && one.is_awaited;
     });
-    if (found == held_.end()) return false;
+    if (found == held_.rend()) return false;
     return found->is_done = true;
 }
 
@@ -112,18 +108,9 @@ std::shared_ptr<const Synced> SyncOrder::issue(Fiber& fiber) {
 
 // --- pairs --------------------------------------------------------------------------------------
 
-// The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-static uint64_t mixed(uint64_t word) {
-    word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
-    word = (word ^ word >> 27) * 0x94d049bb133111eb;
-    return word ^ word >> 31;
-}
-
 // Runs with the same words in another order have the same signature.
 void SyncOrder::sign(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
-    uint64_t hash = 0;
-    for (const uint64_t word : {a, b, c, d}) hash = mixed(hash * 0x9e3779b97f4a7c15 + word + 1);
-    given_.signature += hash;
+    given_.signature += hash_of(a, b, c, d);
 }
 
 // Lanes of a warp do the same at a barrier: one pair stands for all.
@@ -140,23 +127,6 @@ void SyncOrder::add_pair(const UnorderedPair& pair, uint64_t phase) {
                             .second;
     if (!is_new || pairs_.size() == kMostPairs) return;
     pairs_.push_back(pair);
-}
-
-// True if the event is an operation that happens before. Only a wait shows that a load has landed.
-static bool is_known(const Clock& known, const SyncEvent& event) {
-    if (event.kind != SyncKind::kOperation) return false;
-    return known.at(static_cast<Agent>(event.owner)) >= event.number;
-}
-
-static bool is_before(const SyncEvent& event, const Synced& later) {
-    const bool is_own = event.owner == later.event.owner && event.kind == SyncKind::kOperation;
-    return is_own || is_known(later.before, event);
-}
-
-// Publishes an event, and what happens before it.
-static void join(Clock& target, const Synced& synced) {
-    target.join(synced.before);
-    target.raise(static_cast<Agent>(synced.event.owner), static_cast<Epoch>(synced.event.number));
 }
 
 // --- barriers -----------------------------------------------------------------------------------
@@ -311,152 +281,6 @@ void SyncOrder::commit_mmas(const Fiber& fiber) {
 // A group of wgmmas is complete after all four warps have issued it.
 void SyncOrder::wait_for_mmas(const Fiber& fiber, std::size_t group) {
     learn(fiber, mmas_[{warpgroup_of(fiber), group}]);
-}
-
-// --- accesses at which threads synchronise ------------------------------------------------------
-
-Commuting SyncOrder::reduction_of(const Fiber& fiber, const AtomicForm& form) const {
-    if (form.count.addend) return {form.operation, form.count};
-    if (form.old == OldValue::kNotReturned) return {form.operation};
-    const uint64_t* const end = given_.reduction + given_.reductions;
-    const bool is_unused = std::find(given_.reduction, end, call_of(fiber)) != end;
-    return {is_unused ? form.operation : 0};
-}
-
-static uint64_t value_at(uintptr_t address, uint64_t bytes) {
-    return bytes == 8
-               ? __atomic_load_n(reinterpret_cast<const uint64_t*>(address), __ATOMIC_RELAXED)
-               : __atomic_load_n(reinterpret_cast<const uint32_t*>(address), __ATOMIC_RELAXED);
-}
-
-// A poll that its thread repeats at once is one operation: the last one.
-void SyncOrder::access(
-    Fiber& fiber, uintptr_t address, uint64_t bytes, SyncAccess access, const Commuting& reduction
-) {
-    const uint64_t thread = thread_of(fiber);
-    LastAccess& last = last_accesses_[thread];
-    const bool repeats = last.is_poll && last.address == address && last.site == fiber.site &&
-                         last.number == counts_[thread];
-    if (repeats) {
-        --counts_[thread];
-        --given_.operations;
-        given_.signature -= last.signature;
-    }
-    hold(fiber);
-    const Synced now = count(fiber);
-    last = {address, fiber.site, now.event.number, 0, access == SyncAccess::kRead};
-    const uint64_t before = given_.signature;
-    const bool counts = reduction.count.addend != 0;
-    const Touch touch{access, reduction, counts ? value_at(address, bytes) : 0};
-    for (uintptr_t word = address / kWordBytes * kWordBytes; word < address + bytes;
-         word += kWordBytes) {
-        reach(fiber, word, now, touch);
-    }
-    last.signature = given_.signature - before;
-}
-
-void SyncOrder::compare(
-    const SyncPlace& place, const Events& earlier, const Events& context, const Synced& now
-) {
-    for (const SyncEvent& one : earlier) {
-        if (is_before(one, now)) continue;
-        add_pair({Unordered::kAccess, kNothing, place.window, place.word, one, now.event}, 0);
-        for (const SyncEvent& before : context) {
-            add_pair(
-                {Unordered::kContext, kNothing, place.window, place.word, before, now.event}, 0
-            );
-        }
-    }
-}
-
-// Reads do not depend on each other, nor reductions with one operation.
-void SyncOrder::compare_with(
-    const SyncPlace& place,
-    const SyncVersion& version,
-    const SyncVersion& before,
-    const Synced& now,
-    const Touch& touch
-) {
-    const bool commutes = touch.reduces() && !touch.counts() &&
-                          version.reduction.operation == touch.reduction.operation;
-    if (!commutes) compare(place, version.writes, before.all(), now);
-    if (touch.writes()) compare(place, version.reads, version.writes, now);
-}
-
-void SyncOrder::reach(const Fiber& fiber, uintptr_t word, const Synced& now, const Touch& touch) {
-    const Cluster& cluster = *fiber.cluster;
-    const bool is_shared = word - cluster.windows() < cluster.windows_bytes();
-    // Clusters that run one after the other have the same addresses of shared memory.
-    const uint64_t window = is_shared ? cluster.index + 1 : 0;
-    SyncPlace& place = places_[{window, word}];
-    place.window = window;
-    place.word = word;
-    if (touch.writes() && touch.access != SyncAccess::kPost) {
-        for (const SyncEvent& wait : place.waits) place.now.reads.push_back(wait);
-        place.waits.clear();
-        place.posts.clear();
-    }
-    const bool joins = place.now.join(touch);
-    if (joins) {
-        compare_with(place, place.before, place.earlier, now, touch);
-    } else {
-        compare_with(place, place.now, place.before, now, touch);
-    }
-    if (touch.reads()) known_[thread_of(fiber)].join(place.written);
-    if (touch.writes() && !joins) {
-        const uint64_t number = place.now.number + 1;
-        place.earlier = std::exchange(place.before, std::exchange(place.now, {}));
-        place.now.number = number;
-        place.now.begin(touch);
-        place.written = {};
-    }
-    sign(is_shared ? 0 : word, place.now.number, now.event.owner, now.event.number);
-    if (touch.writes()) {
-        place.now.writes.push_back(now.event);
-        return join(place.written, now);
-    }
-    std::erase_if(place.now.reads, [&](const auto& one) { return is_same(one, now.event); });
-    place.now.reads.push_back(now.event);
-}
-
-void SyncOrder::note_post(uintptr_t word, uint32_t epoch) {
-    SyncPlace& place = places_[{0, word}];
-    place.posts.push_back({epoch, place.written});
-}
-
-void SyncOrder::note_wait(Fiber& fiber, uintptr_t word, uint32_t epoch) {
-    const Synced now = count(fiber);
-    SyncPlace& place = places_[{0, word}];
-    const auto post =
-        std::find_if(place.posts.begin(), place.posts.end(), [&](const SyncPost& one) {
-            return PostedEpochs::is_reached(one.epoch, epoch);
-        });
-    const bool is_posted = post != place.posts.end();
-    const bool was_reached = place.now.writes.empty();
-    if (!is_posted && !was_reached) return reach(fiber, word, now, {SyncAccess::kRead, {}, 0});
-    if (is_posted) learn(fiber, post->published);
-    place.waits.push_back(now.event);
-    const auto number = static_cast<uint64_t>(post - place.posts.begin());
-    sign(word, ~number, now.event.owner, now.event.number);
-}
-
-// Threads take clusters that have not started in some order.
-bool SyncOrder::refuses(Fiber& fiber) {
-    constexpr uintptr_t kUnstarted = 0;
-    access(fiber, kUnstarted, kWordBytes, SyncAccess::kReadAndWrite);
-    const SyncEvent request = event_of(fiber, counts_[thread_of(fiber)]);
-    const SyncEvent* const end = given_.refusal + given_.refusals;
-    const bool is_refused = std::any_of(given_.refusal, end, [&](const SyncEvent& one) {
-        return is_same(one, request);
-    });
-    sign(~uint64_t{0}, is_refused, request.owner, request.number);
-    return is_refused;
-}
-
-// Another run refuses the thread's last request.
-void SyncOrder::note_grant(Fiber& fiber) {
-    const SyncEvent request = event_of(fiber, counts_[thread_of(fiber)]);
-    add_pair({Unordered::kRefusal, kNothing, 0, 0, request, request}, request.number);
 }
 
 // --- copies -------------------------------------------------------------------------------------

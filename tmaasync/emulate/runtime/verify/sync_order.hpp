@@ -76,12 +76,14 @@ public:
     // --- accesses at which threads synchronise ---
 
     Commuting reduction_of(const Fiber& fiber, const AtomicForm& form) const;
+    // If the memory differs from the `expected` bytes, the access is a read.
     void access(
         Fiber& fiber,
         uintptr_t address,
         uint64_t bytes,
         SyncAccess access,
-        const Commuting& reduction = {}
+        const Commuting& reduction = {},
+        const void* expected = nullptr
     );
     // Called after a post, and after a wait that has seen an epoch. A wait blocks: it precedes no
     // post that ends it, and later posts are no matter.
@@ -111,6 +113,7 @@ private:
         uint64_t number = 0;
         uint64_t signature = 0;  // its part of the run's
         bool is_poll = false;    // it changed nothing
+        uint64_t version = 0;    // that it has read, if it is a poll of one word
     };
 
     uint64_t thread_of(const Fiber& fiber) const;
@@ -123,10 +126,25 @@ private:
     // `phase` is the barrier's.
     void add_pair(const UnorderedPair& pair, uint64_t phase);
     void sign(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
-    void reach(const Fiber& fiber, uintptr_t word, const Synced& now, const Touch& touch);
+    // Returns the version that it reads or writes. `polled` is the one that the same poll has read
+    // before; null if this is the first time.
+    uint64_t reach(
+        const Fiber& fiber,
+        uintptr_t word,
+        const Synced& now,
+        const Touch& touch,
+        const uint64_t* polled = nullptr
+    );
+    // Forgets that a poll came before later writes to the word: it comes again.
+    void forget_poll(SyncPlace& place, const SyncEvent& poll);
     // Adds the pairs of an access with unordered ones, and the events that come before both.
     void compare(
-        const SyncPlace& place, const Events& earlier, const Events& context, const Synced& now
+        const SyncPlace& place,
+        const SyncVersion& version,
+        bool are_writes,
+        const Events& context,
+        const Synced& now,
+        const Touch& touch
     );
     void compare_with(
         const SyncPlace& place,
@@ -154,6 +172,9 @@ private:
     std::vector<UnorderedPair> pairs_;
     Clock learned_before_, learned_, learned_after_;  // of the last call of learn()
 };
+
+// The address of a thread's call in the kernel's code; 0 outside.
+uint64_t call_of(const Fiber& fiber);
 
 // The number of a CTA in the grid.
 uint64_t cta_number(const Cluster& cluster, const Cta& cta);
