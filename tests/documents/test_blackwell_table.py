@@ -65,6 +65,7 @@ extern "C" __global__ void k(int* x) {
 """
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: refused.example)
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 def test_a_form_that_is_refused_everywhere_has_reason_and_remedy(

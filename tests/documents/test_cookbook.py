@@ -61,6 +61,7 @@ def run_until_a_launch(block: Block, names: dict[str, Any]) -> None:
         return
 
 
+@pytest.mark.slow
 def test_the_line_for_nvcc_compiles_the_recipe(tmp_path: Path) -> None:
     page = COOKBOOK / "own_launcher.md"
     names: dict[str, Any] = {}

@@ -150,7 +150,7 @@ def up_to_the_launch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
 # --- the tests --------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("path", named(DOCUMENTS))
 def test_the_python_of_a_document_runs(
     path: Path, up_to_the_launch: Callable[[Callable[[], object]], None]

@@ -140,6 +140,7 @@ def instructions(path: Path, name: str) -> range:
 # --- shared memory ------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 def test_a_member_is_named_as_the_source_reaches_it(own: EmulatedLaunch) -> None:
     for place, name in NAMES.items():
         offset = ctypes.c_uint.in_dll(own._program.library, place).value

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_repeated_launches_find_memory_as_the_first_did() -> None:
     # A kernel with a variable that a launch counts in.
     tool, case = ROOT / "tools" / "search_false_alarms.py", "docs/kernels"

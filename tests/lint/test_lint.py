@@ -159,6 +159,7 @@ def test_a_lint_of_shipped_kernels_leaves_no_skipped_launch_in_the_caches() -> N
     np.testing.assert_array_equal(source, target)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("file", ["copy.cu", REPOSITORY / "kernels" / "ragged.cu"])
 def test_a_shipped_source_is_linted_as_the_operations_build_it(file: str | Path) -> None:
     ran = run(file, "--json")

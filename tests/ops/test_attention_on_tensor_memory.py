@@ -154,7 +154,7 @@ def test_slices_of_packed_qkv_and_repeated_calls() -> None:
         check(*(qkv[:, :, one] for one in range(3)))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_random_packed_sequences(number: int) -> None:
     check_packed(Emulate(), random_attention.draw(number, small=True))

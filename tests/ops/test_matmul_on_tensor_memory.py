@@ -79,6 +79,7 @@ def test_every_type_of_operand(name: str) -> None:
     assert np.array_equal(c, a @ np.abs(b))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_column_major", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_an_epilogue(dtype: str, is_column_major: bool) -> None:

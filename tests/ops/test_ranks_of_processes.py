@@ -100,7 +100,7 @@ def launch_matmul(
     launch(processes, a, launch_rank)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("rows", [(150, 129, 180), (20, 9, 0)], ids=["overlapped", "in turn"])
 def test_matmuls(ranks: int, rows: tuple[int, ...]) -> None:

@@ -96,7 +96,7 @@ CASES: dict[str, tuple[Callable[[], Any], str, Callable[[], Any] | None]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_following_the_remedy_ends_the_error(name: str) -> None:
     wrong, proposal, right = CASES[name]

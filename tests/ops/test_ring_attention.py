@@ -88,6 +88,7 @@ def test_head_dimensions_and_most_ranks(head_dim: int, ranks: int) -> None:
         check(out, whole, causal=True)
 
 
+@pytest.mark.slow
 def test_operands_are_slices_of_packed_projections() -> None:
     rng = np.random.default_rng(3)
     with world_of(2) as world:
@@ -102,6 +103,7 @@ def test_operands_are_slices_of_packed_projections() -> None:
             assert np.isnan(one[:, :, [0, 3]].astype(np.float32)).all()
 
 
+@pytest.mark.slow
 def test_an_output_is_the_next_calls_operand() -> None:
     """Layers one after the other, without a wait of the host."""
     rng = np.random.default_rng(4)

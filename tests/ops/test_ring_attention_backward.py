@@ -108,6 +108,7 @@ def test_deterministic_calls_repeat_their_bits_in_any_order() -> None:
         assert all(map(np.array_equal, bits[0], other))
 
 
+@pytest.mark.slow
 def test_one_rank_needs_no_world() -> None:
     rng = np.random.default_rng(5)
     whole, dout = drawn(rng, 1, 100, 2, 1, 64, BF16), drawn(rng, 1, 100, 2, 1, 64, BF16)[0]

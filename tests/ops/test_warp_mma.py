@@ -160,6 +160,7 @@ def test_attention_of_packed_sequences(rng: np.random.Generator) -> None:
         check(out[part], wanted[0])
 
 
+@pytest.mark.slow
 def test_attention_in_float8(rng: np.random.Generator) -> None:
     q, k, v = (halves(rng, 1, 150, 1, 128, dtype=E4M3) for _ in range(3))
 

@@ -128,6 +128,7 @@ def test_windows(backend: Any, window: tuple[int | None, int | None]) -> None:
     check(backend, q, k, v, Mask("top_left", window=window))
 
 
+@pytest.mark.slow
 def test_heads_share_tiles(backend: Any) -> None:
     for queries in (1, 13, 70):
         q, k, v = normal(2, queries, 8, 64), *(normal(2, 150, 2, 64, seed=i) for i in (1, 2))

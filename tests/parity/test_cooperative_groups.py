@@ -158,6 +158,7 @@ def test_lanes_of_tiles_and_partitions(backend: Any) -> None:
     assert totals.tolist() == [total, 0, 32]
 
 
+@pytest.mark.sampled(1)
 def test_a_wait_that_leaves_the_copy_pending_is_no_wait() -> None:
     with scheduled(races=True), pytest.raises(EmulatedFault, match=r"cp\.async to these bytes"):
         _lanes(Emulate(), waits=False)

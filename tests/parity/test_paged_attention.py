@@ -73,7 +73,7 @@ def test_random_pages(backend: Any, size: int, number: int) -> None:
     check_pages(backend, problem, paged_from(problem, size))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.on_the_cpu(1, 2)
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("size", [16, 64])
@@ -102,7 +102,7 @@ def test_decode_makes_no_work_list(backend: Any, size: int, splits: int) -> None
         check_pages(backend, problem, paged_from(problem, size))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["k next to v", "heads before rows", "a slice of a table"])
 def test_layouts(backend: Any, layout: str) -> None:
     pages = paged_from(PLAIN, 64)

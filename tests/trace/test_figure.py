@@ -240,6 +240,7 @@ def test_a_label_lies_within_its_bar(trace: Trace) -> None:
                 assert any(bar.x0 <= box.x0 and box.x1 <= bar.x1 for bar in bars), text
 
 
+@pytest.mark.sampled(2)
 def test_no_arrow_crosses_a_legend_or_a_name(trace: Trace) -> None:
     figure = plot(trace)
     texts = boxes(figure)
@@ -282,6 +283,7 @@ def test_a_width_out_of_range_is_refused(width: int) -> None:
         plot(chip(), width=width)
 
 
+@pytest.mark.slow
 def test_long_names_are_cut(tmp_path: Path) -> None:
     trace = copy()
     object.__setattr__(trace, "kernel_name", "a_kernel" * 60)

@@ -326,6 +326,7 @@ def multiply(name: str, fill: int, first: int, defect: Defect | None = None) -> 
     np.testing.assert_array_equal(out, with_result(case, memory, exact))
 
 
+@pytest.mark.sampled(34)
 @pytest.mark.parametrize(("fill", "first"), [(0, 0), (5, 0), (5, HEADER)])
 @pytest.mark.parametrize("name", CASES)
 def test_a_form_multiplies_exactly(name: str, fill: int, first: int) -> None:

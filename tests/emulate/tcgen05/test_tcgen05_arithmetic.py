@@ -238,6 +238,7 @@ def test_dense(instruction: Instruction) -> None:
         check(instruction, operands(seed, instruction, style), seed)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("instruction", SPARSE, ids=name_of)
 def test_sparse(instruction: Instruction) -> None:
     for seed, style in enumerate(STYLES[1:4]):

@@ -41,6 +41,7 @@ def lists(words: str, verdict: emulate.LaunchVerdict | None = None) -> bool:
     return any(words in one for one in (verdict or only()).not_checked)
 
 
+@pytest.mark.slow
 def test_what_was_not_searched_is_listed() -> None:
     with emulate.scheduled(races=False):
         fill()
