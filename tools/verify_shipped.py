@@ -4,7 +4,7 @@
 
 `search_false_alarms.py` lists the cases; a few with a dynamic scheduler, or of several devices, are
 smaller here. Prints a row for each launch; exits with 1 if one is violated. ``--record`` writes the
-results file.
+results file, or the rows of ``--cases`` in it.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def main() -> int:
         if not options.cases or any(part in name for part in options.cases):
             rows += _verified(name, case, options.max_runs, options.max_seconds)
     if options.record:
-        _record(rows)
+        _record(rows, is_part=bool(options.cases))
     counts = {
         status: sum(row["status"] == status for row in rows)
         for status in ("clean", "incomplete", "violated")
@@ -168,15 +168,17 @@ def _verified(
         yield {"case": f"{name}: {number} {one.kernel}", **row}
 
 
-def _record(rows: list[dict[str, Any]]) -> None:
+def _record(rows: list[dict[str, Any]], *, is_part: bool) -> None:
     from result_files import (  # noqa: PLC0415 - of benchmarks/
         RESULTS,
         Section,
         circumstances_on_cpu,
+        write_part,
         write_section,
     )
 
-    print(write_section(RESULTS / "cpu" / "verified.jsonl", Section(circumstances_on_cpu(), rows)))
+    write = write_part if is_part else write_section
+    print(write(RESULTS / "cpu" / "verified.jsonl", Section(circumstances_on_cpu(), rows)))
 
 
 if __name__ == "__main__":
