@@ -42,6 +42,11 @@ CASES = {
         __threadfence(); if (b != 1 || before != 1) atomicExch(x, 0);""",
         tma.EmulatedDeadlock,
     ),
+    "a compare and swap that fails": (
+        """if (b) { int v = *vx; __threadfence(); if (v + *data == 9) __trap(); }
+        else { *data = 1; __threadfence(); if (atomicCAS(x, 5, 6) == 5) __trap(); }""",
+        tma.EmulatedRace,
+    ),
     "a lock that one block tries once": (
         """if (b) { while (atomicCAS(x, 0, 1)) {} __threadfence(); atomicExch(x, 0); }
         else if (atomicCAS(x, 0, 1)) __trap(); else atomicExch(x, 0);""",

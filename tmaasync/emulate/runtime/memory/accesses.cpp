@@ -297,7 +297,8 @@ void touch_atomically(
     Detector* const detector = fiber.cluster->detector.get();
     if (!detector) return;
     if (access != AtomicAccess::kReduce) detector->acquire_at(fiber.number, address, scope);
-    if (access != AtomicAccess::kRead) detector->release_at(fiber.number, address, scope);
+    const bool releases = access == AtomicAccess::kChange || access == AtomicAccess::kReduce;
+    if (releases) detector->release_at(fiber.number, address, scope);
 }
 
 // PTX ISA: ld.volatile and st.volatile order memory like relaxed accesses of system scope. A

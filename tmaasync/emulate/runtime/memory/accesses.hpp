@@ -63,7 +63,7 @@ void check_not_written(Fiber& fiber, uintptr_t address, uint32_t bytes);
 void reach_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes, Scope scope);
 
 // A reduction acquires nothing: its thread does not know which operations came before.
-enum class AtomicAccess : uint8_t { kRead, kChange, kReduce };
+enum class AtomicAccess : uint8_t { kRead, kChange, kFail, kReduce };
 
 // Checks an atomic operation, and publishes and acquires writes through it.
 void touch_atomically(

@@ -1,5 +1,7 @@
 // The functions that kernels call for their accesses, their memory and its order.
 
+#include <cstring>
+
 #include "memory/accesses.hpp"
 #include "memory/grids.hpp"
 #include "memory/kernel_heap.hpp"
@@ -135,6 +137,10 @@ void begin_atomic(const void* pointer, uint32_t bytes, const AtomicForm& form) {
         const Commuting reduction = order->reduction_of(fiber, form);
         order->access(fiber, address, bytes, SyncAccess::kReadAndWrite, reduction, form.expected);
         if (reduction.operation) access = AtomicAccess::kReduce;
+        // A compare and swap that fails writes nothing, so that it releases nothing.
+        if (form.expected && std::memcmp(pointer, form.expected, bytes) != 0) {
+            access = AtomicAccess::kFail;
+        }
     }
     Detector* const detector = fiber.cluster->detector.get();
     if (detector && form.old == OldValue::kCompared) {
