@@ -19,7 +19,7 @@ RULES = {
     "init-without-fence": "no fence makes mbarrier.init visible to TMA",
     "write-without-proxy-fence": "no proxy fence makes a write visible to TMA or wgmma",
     "map-without-acquire": "a tensor map changes, and its reader has not acquired it",
-    "poll-without-acquire": "a flag is polled, and no fence follows before data are read",
+    "poll-without-acquire": "a flag is polled, and no fence follows before bytes are read again",
     "plain-access-to-atomic": "an ordinary access and an atomic operation are not ordered",
     "block-scope-atomic": "two blocks use an atomic operation whose scope is one block",
     "same-value-stores": "two threads store the same value to the same bytes without an order",
