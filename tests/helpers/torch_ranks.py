@@ -319,6 +319,11 @@ def check_nodes(ranks: Ranks) -> None:
         assert is_close(scattered, wanted[start : start + counts[ranks.rank]], 4.0)
         assert torch.equal(operators.all_gather(a[ranks.rank], group=mesh, rows=rows), torch.cat(a))
     refuses(lambda: operators.all_gather(a[0], group=mesh, rows=[1]), "rows is a list of 1")
+    wrong = [one + 1 for one in counts]
+    refuses(
+        lambda: operators.all_gather(a[ranks.rank], group=mesh, rows=wrong), "that is this rank"
+    )
+    refuses(lambda: operators.reduce_scatter(a[0], group=mesh, rows=wrong), "divide the")
     refuses(lambda: operators.all_gather(a[0], group=mesh["gpu"]), "two: nodes")
 
 

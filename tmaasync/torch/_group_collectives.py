@@ -43,7 +43,7 @@ def all_gather(tensor: Any, *, group: Any = None, rows: Sequence[int] | None = N
     """
     require_tensors(tensor=tensor)
     if nodes := Nodes.of(group):
-        return nodes.gather(_OPERATORS.all_gather, tensor, rows)
+        return nodes.gather(_OPERATORS.all_gather, "tensor", tensor, rows)
     return _OPERATORS.all_gather(tensor, name_of(group), rows)
 
 
@@ -68,7 +68,7 @@ def reduce_scatter(tensor: Any, *, group: Any = None, rows: Sequence[int] | None
     """
     require_tensors(tensor=tensor)
     if nodes := Nodes.of(group):
-        return nodes.scatter(_OPERATORS.reduce_scatter, tensor, rows)
+        return nodes.scatter(_OPERATORS.reduce_scatter, "tensor", tensor, rows)
     return _OPERATORS.reduce_scatter(tensor, name_of(group), rows)
 
 

@@ -64,7 +64,7 @@ def all_gather_matmul(
     require_tensors(a=a, b=b)
     if nodes := Nodes.of(group):
         return nodes.gather(
-            lambda own, *where: _OPERATORS.all_gather_matmul(own, b, *where), a, rows
+            lambda own, *where: _OPERATORS.all_gather_matmul(own, b, *where), "a", a, rows
         )
     return _OPERATORS.all_gather_matmul(a, b, name_of(group), rows)
 
@@ -97,7 +97,7 @@ def matmul_reduce_scatter(
     require_tensors(a=a, b=b)
     if nodes := Nodes.of(group):
         return nodes.scatter(
-            lambda own, *where: _OPERATORS.matmul_reduce_scatter(own, b, *where), a, rows
+            lambda own, *where: _OPERATORS.matmul_reduce_scatter(own, b, *where), "a", a, rows
         )
     return _OPERATORS.matmul_reduce_scatter(a, b, name_of(group), rows)
 

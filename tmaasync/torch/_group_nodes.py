@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 
 from tmaasync.errors import ArgumentError
-from tmaasync.torch._group import name_of
+from tmaasync.torch._group import Members, name_of
+from tmaasync.torch._group_rows import rows_of, unfit_counts
 
 Local = Callable[[Any, str, Sequence[int]], Any]
 """An operator of one node: takes a tensor, the group's name, and the rows of its ranks."""
@@ -58,12 +59,12 @@ class Nodes(NamedTuple):
         nodes, size = group.shape
         return cls(across, within, node, place, (nodes, size))
 
-    def gather(self, local: Local, shard: Any, rows: Sequence[int] | None) -> Any:
-        """Return the concatenation of ``local`` of each node's shards.
+    def gather(self, local: Local, name: str, shard: Any, rows: Sequence[int] | None) -> Any:
+        """Return the concatenation of ``local`` of each node's shards; ``name`` is the argument's.
 
         The first kernel, of this node's shards, runs while other nodes' shards arrive.
         """
-        counts = self._rows([shard.shape[0]] * self._ranks if rows is None else rows)
+        counts = self._counts(name, shard, rows, gathers=True)
         sources = [(self.node - shift) % self.shape[0] for shift in range(self.shape[0])]
         arrive = [
             self._exchanged(shard, shift, counts[source][self.place])
@@ -75,14 +76,12 @@ class Nodes(NamedTuple):
         }
         return torch.cat([parts[source] for source in range(self.shape[0])])
 
-    def scatter(self, local: Local, whole: Any, rows: Sequence[int] | None) -> Any:
+    def scatter(self, local: Local, name: str, whole: Any, rows: Sequence[int] | None) -> Any:
         """Return the sum over nodes of ``local`` of this rank's rows, in float32, rounded once.
 
         A node's partial sums for another one travel while the next kernel runs.
         """
-        m, ranks = whole.shape[0], self._ranks
-        even = [(m + ranks - 1 - rank) // ranks for rank in range(ranks)]
-        counts = self._rows(even if rows is None else rows)
+        counts = self._counts(name, whole, rows, gathers=False)
         blocks = whole.split([sum(each) for each in counts])
         arrive = []
         for shift in range(1, self.shape[0]):
@@ -95,19 +94,17 @@ class Nodes(NamedTuple):
             total = total + one.float()
         return total.to(dtype)
 
-    @property
-    def _ranks(self) -> int:
-        return self.shape[0] * self.shape[1]
-
-    def _rows(self, rows: Sequence[int]) -> list[Sequence[int]]:
-        """Return the rows of the ranks of each node."""
-        if len(rows) != self._ranks:
-            rule = f"it has the rows of each of {self._ranks} ranks"
-            raise ArgumentError.broken(
-                "rows", f"a list of {len(rows)}", rule, "Pass a number for each rank"
-            )
-        size = self.shape[1]
-        return [rows[first : first + size] for first in range(0, self._ranks, size)]
+    def _counts(
+        self, name: str, tensor: Any, rows: Sequence[int] | None, *, gathers: bool
+    ) -> list[Sequence[int]]:
+        """Check the rows of all ranks before they move, and return the rows by node."""
+        nodes, size = self.shape
+        members = Members(self.node * size + self.place, nodes * size)
+        every = rows_of(rows, tensor, members, gathers=gathers)
+        ArgumentError.raise_for(unfit_counts(name, tensor, members, every, gathers=gathers))
+        if not tensor.ndim:
+            raise ArgumentError.broken(name, "of no dimension", "it has rows", "Pass tensor[None]")
+        return [every[first : first + size] for first in range(0, len(every), size)]
 
     def _exchanged(self, tensor: Any, shift: int, rows: int) -> Any:
         """Send rows to the node ``shift`` further; return the rows of the node as far back."""

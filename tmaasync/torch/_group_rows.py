@@ -55,6 +55,13 @@ def unfit_rows(
     With ``gathers=None`` they are not rows of the tensor.
     """
     yield from unfit_group(members)
+    yield from unfit_counts(name, tensor, members, rows, gathers=gathers)
+
+
+def unfit_counts(
+    name: str, tensor: Any, members: Members, rows: Sequence[Any], *, gathers: bool | None
+) -> Iterator[Violation]:
+    """Yield the rules that rows break; see `unfit_rows`."""
     count = members.size
     if len(rows) != count:
         rule = f"it has the rows of each of {count} ranks"
