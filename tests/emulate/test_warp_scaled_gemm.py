@@ -20,8 +20,9 @@ STAGES = "const auto& stage : stages.consume(k_blocks)"
 LOAD_FACTORS = (
     "b_factors.async_copy(stage->b_factors, stage.full(), {0, atom, tile.n / kAtomRows});"
 )
+PLAIN, GROUPED = "scaled_gemm_warps", "scaled_grouped_gemm_warps"
 DEFECTS = defects(
-    "scaled_gemm_warps.cu",
+    f"{PLAIN}.cu",
     ("the factors of B are not loaded", without(LOAD_FACTORS), DEADLOCK, r"ring\.full\[0\]"),
     ("the factors of B are not expected", without("+ BFactorTile::kBytes"),
      DEADLOCK + FAULT + RACE, r"2048 bytes more than expected|Expect the bytes|b_factors"),
@@ -74,11 +75,13 @@ def one() -> Problem:
     return Problem(arguments, tiles | elements, out, left @ right.T)
 
 
-def run(one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
-    """Two tiles of one CTA, three stages of K through a ring of two."""
+def run(name: str, one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
+    """Tiles of one CTA, three stages of K through a ring of two."""
+    planted = GROUP_DEFECTS if name == GROUPED else DEFECTS
+    constants = {**CONSTANTS, "IS_SCALED": name == GROUPED}
     with emulate.chip("sm_120a"), emulate.scheduled(policy, seed=seed, races=True):
-        kernel = choices(whole_text("scaled_gemm_warps.cu"), DEFECTS).kernel(
-            defect, "scaled_gemm_warps", one.types, {**CONSTANTS, "IS_SCALED": False}
+        kernel = choices(whole_text(f"{name}.cu"), planted).kernel(
+            defect, name, one.types, constants
         )
         one.out.fill(np.nan)
         kernel(1, 384, one.arguments)
@@ -87,7 +90,7 @@ def run(one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
 @pytest.mark.slow
 def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
     for seed in range(8):
-        run(one, None, "adversarial" if seed % 2 else "random", seed)
+        run(PLAIN, one, None, "adversarial" if seed % 2 else "random", seed)
         np.testing.assert_array_equal(one.out, one.exact)
 
 
@@ -96,13 +99,12 @@ def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
 def test_a_defect_is_reported_in_every_order(one: Problem, defect: Defect) -> None:
     for policy, seed in SCHEDULES:
         with pytest.raises(defect.reported, match=defect.says):
-            run(one, defect, policy, seed)
+            run(PLAIN, one, defect, policy, seed)
 
 
 # --- groups ---------------------------------------------------------------------------------------
 
 ENDS = [41, 41, 82, 211]  # groups of fewer rows than a tile, of none, and of two tiles
-GROUPED = "scaled_grouped_gemm_warps"
 GROUP_DEFECTS = defects(
     f"{GROUPED}.cu",
     (
@@ -145,18 +147,9 @@ def groups() -> Problem:
     )
 
 
-def run_groups(one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
-    with emulate.chip("sm_120a"), emulate.scheduled(policy, seed=seed, races=True):
-        kernel = choices(whole_text(f"{GROUPED}.cu"), GROUP_DEFECTS).kernel(
-            defect, GROUPED, one.types, {**CONSTANTS, "IS_SCALED": True}
-        )
-        one.out.fill(np.nan)
-        kernel(1, 384, one.arguments)
-
-
 def test_groups_are_right_in_every_order(groups: Problem) -> None:
     for seed in range(2):
-        run_groups(groups, None, "adversarial" if seed % 2 else "random", seed)
+        run(GROUPED, groups, None, "adversarial" if seed % 2 else "random", seed)
         np.testing.assert_array_equal(groups.out, groups.exact)
 
 
@@ -165,4 +158,4 @@ def test_groups_are_right_in_every_order(groups: Problem) -> None:
 def test_a_defect_of_groups_is_reported_in_every_order(groups: Problem, defect: Defect) -> None:
     for policy, seed in SCHEDULES:
         with pytest.raises(defect.reported, match=defect.says):
-            run_groups(groups, defect, policy, seed)
+            run(GROUPED, groups, defect, policy, seed)

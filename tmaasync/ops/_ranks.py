@@ -214,8 +214,8 @@ def _is_in_rows(view: ArrayView) -> bool:
 
 
 def even_shards(rows: int, ranks: int) -> list[int]:
-    """Divide rows: the first ``rows % ranks`` ranks have one more."""
-    return [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
+    """Divide rows, which may be symbolic: the first ``rows % ranks`` ranks have one more."""
+    return [(rows + ranks - 1 - rank) // ranks for rank in range(ranks)]
 
 
 # --- shards -----------------------------------------------------------------------------------

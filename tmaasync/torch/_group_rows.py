@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tmaasync.errors import Violation
-from tmaasync.ops._ranks import MAX_RANKS
+from tmaasync.ops._ranks import MAX_RANKS, even_shards
 from tmaasync.torch._group import Members
 
 
@@ -38,7 +38,7 @@ def rows_of(rows: Any, tensor: Any, members: Members, *, gathers: bool) -> list[
     if rows is not None:
         return list(rows)
     m, count = tensor.shape[0] if tensor.ndim else 0, members.size
-    return [m] * count if gathers else [(m + count - 1 - rank) // count for rank in range(count)]
+    return [m] * count if gathers else even_shards(m, count)
 
 
 def unfit_group(members: Members) -> Iterator[Violation]:
