@@ -6,14 +6,16 @@ instructions, and compared all 2^32 floats there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from probe_special_functions import INSTRUCTIONS, OF_FLOATS, digest, results
 from result_files import RESULTS, read_section
 
-from tmaasync import Kernel, ops
+from tmaasync import Kernel, Pointer, ops
 
 SECTION = read_section(RESULTS / "nvidia_h200" / "special_functions.jsonl")
 DIGESTS = {row["case"]: row["results_sha256"] for row in SECTION.rows}
@@ -39,20 +41,88 @@ def test_results_have_the_bits_of_the_chip(backend: Any, instruction: str) -> No
     assert digest(results(backend.module, instruction)) == DIGESTS[instruction]
 
 
-EXP2F = """
-extern "C" __global__ void each(float* x) {
-    float& own = x[blockIdx.x * blockDim.x + threadIdx.x];
-    own = exp2f(own);
+EACH = """
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+extern "C" __global__ void each(TYPE* x) {
+    TYPE& own = x[blockIdx.x * blockDim.x + threadIdx.x];
+    own = FUNCTION(own);
 }
 """
 
 
-def test_exp2f_is_the_instruction(backend: Any) -> None:
-    x = backend.module.arange(1 << 16, dtype=np.uint32) * np.uint32((1 << 16) + 1)
+@pytest.mark.parametrize(
+    ("function", "of", "instruction"),
+    [
+        ("exp2f", "float", "ex2.approx.f32"),
+        ("htanh_approx", "__half", "tanh.approx.f16"),
+        ("h2tanh_approx", "__half2", "tanh.approx.f16"),
+        ("htanh_approx", "__nv_bfloat16", "tanh.approx.bf16"),
+        ("h2tanh_approx", "__nv_bfloat162", "tanh.approx.bf16"),
+    ],
+)
+def test_a_function_is_the_instruction(
+    backend: Any, function: str, of: str, instruction: str
+) -> None:
+    x = backend.module.arange(1 << 16, dtype=np.uint32)
+    x = x * np.uint32((1 << 16) + 1) if of == "float" else x.astype(np.uint16)
+    blocks = 128 if of.endswith("2") else 256
 
-    Kernel(EXP2F, name="each")(256, 256, (x.view(np.float32),))
+    Kernel(EACH.replace("TYPE", of).replace("FUNCTION", function), name="each")(
+        blocks, 256, (Pointer(x),)
+    )
 
-    assert digest(x) == DIGESTS["ex2.approx.f32"]
+    assert digest(x) == DIGESTS[instruction]
+
+
+ROUNDED: dict[str, Callable[[Any], Any]] = {
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "rcp": lambda x: 1 / x,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "exp10": lambda x: 10.0**x,
+    "cos": np.cos,
+    "sin": np.sin,
+    "tanh": np.tanh,
+}
+ROUNDED_KERNEL = """
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+extern "C" __global__ void rounded(const TYPE* in, TYPE* out) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    STORES
+}
+"""
+
+
+def to_nearest(x: Any, element: Any) -> Any:
+    """Round once: ml_dtypes rounds a double to float first."""
+    form = ml_dtypes.finfo(element)
+    exponent = np.maximum(np.frexp(x)[1] - 1, form.minexp) - form.nmant
+    return np.ldexp(np.rint(np.ldexp(x, -exponent)), exponent).astype(element)
+
+
+@pytest.mark.parametrize(
+    ("of", "element"), [("__half", np.float16), ("__nv_bfloat16", ml_dtypes.bfloat16)]
+)
+def test_functions_of_halves_are_rounded_to_nearest(backend: Any, of: str, element: Any) -> None:
+    """nvcc compiles them to float instructions, and mends each half that would round wrongly."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    out = backend.array(np.zeros((len(ROUNDED), 1 << 16), np.uint16))
+    stores = (f"out[{row}u << 16 | i] = h{name}(in[i]);" for row, name in enumerate(ROUNDED))
+    text = ROUNDED_KERNEL.replace("TYPE", of).replace("STORES", " ".join(stores))
+
+    Kernel(text, name="rounded")(256, 256, (Pointer(backend.array(bits)), Pointer(out)))
+
+    got = backend.host(out).view(element).astype(np.float32)
+    with np.errstate(all="ignore"):
+        for (name, function), row in zip(ROUNDED.items(), got, strict=True):
+            wanted = to_nearest(function(bits.view(element).astype(np.float64)), element)
+            np.testing.assert_array_equal(row, wanted.astype(np.float32), name)
 
 
 def operands(wanted: tuple[int, bool]) -> list[Any]:

@@ -15,6 +15,10 @@ template <>
 inline __nv_bfloat16 nearest(double x) {
     return __double2bfloat16(x);
 }
+template <>
+inline __nv_bfloat16 toward_zero(float x) {
+    return __float2bfloat16_rz(x);
+}
 
 inline double wide(__nv_bfloat16 x) {
     return static_cast<double>(__bfloat162float(x));

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <tmaasync_emulate/conversions.hpp>
+#include <tmaasync_emulate/special_functions.hpp>
 
 namespace tmaasync_emulate {
 
@@ -18,6 +19,14 @@ T nearest(double x);
 template <>
 inline __half nearest(double x) {
     return __double2half(x);
+}
+
+// The value next to a float towards zero.
+template <typename T>
+T toward_zero(float x);
+template <>
+inline __half toward_zero(float x) {
+    return __float2half_rz(x);
 }
 
 inline double wide(__half x) {
@@ -65,33 +74,33 @@ inline double rectified(double x) {
     inline PAIR __hfma2##SUFFIX(const PAIR a, const PAIR b, const PAIR c) {    \
         return {__hfma##SUFFIX(a.x, b.x, c.x), __hfma##SUFFIX(a.y, b.y, c.y)}; \
     }
-#define TMAASYNC_EMULATE_HALF(T, PAIR)                                 \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, trunc, std::trunc(x))      \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, ceil, std::ceil(x))        \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, floor, std::floor(x))      \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, rint, std::nearbyint(x))   \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, sqrt, std::sqrt(x))        \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, rsqrt, 1 / std::sqrt(x))   \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, rcp, 1 / x)                \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, log, std::log(x))          \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, log2, std::log2(x))        \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, log10, std::log10(x))      \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, exp, std::exp(x))          \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, exp2, std::exp2(x))        \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, exp10, std::pow(10.0, x))  \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, cos, std::cos(x))          \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, sin, std::sin(x))          \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, tanh, std::tanh(x))        \
-    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, tanh_approx, std::tanh(x)) \
-    TMAASYNC_EMULATE_HALF_FMA(T, PAIR, , x)                            \
-    TMAASYNC_EMULATE_HALF_FMA(T, PAIR, _sat, clamped(x))               \
-    TMAASYNC_EMULATE_HALF_FMA(T, PAIR, _relu, rectified(x))            \
-    /* Of complex numbers, x the real part. */                         \
-    inline PAIR __hcmadd(const PAIR a, const PAIR b, const PAIR c) {   \
-        return {                                                       \
-            __hfma(__hneg(a.y), b.y, __hfma(a.x, b.x, c.x)),           \
-            __hfma(a.y, b.x, __hfma(a.x, b.y, c.y)),                   \
-        };                                                             \
+#define TMAASYNC_EMULATE_HALF(T, PAIR)                                                           \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, trunc, std::trunc(x))                                \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, ceil, std::ceil(x))                                  \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, floor, std::floor(x))                                \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, rint, std::nearbyint(x))                             \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, sqrt, std::sqrt(x))                                  \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, rsqrt, 1 / std::sqrt(x))                             \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, rcp, 1 / x)                                          \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, log, std::log(x))                                    \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, log2, std::log2(x))                                  \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, log10, std::log10(x))                                \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, exp, std::exp(x))                                    \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, exp2, std::exp2(x))                                  \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, exp10, std::pow(10.0, x))                            \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, cos, std::cos(x))                                    \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, sin, std::sin(x))                                    \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, tanh, std::tanh(x))                                  \
+    TMAASYNC_EMULATE_HALF_FUNCTION(T, PAIR, tanh_approx, wide(toward_zero<T>(special::tanh(x)))) \
+    TMAASYNC_EMULATE_HALF_FMA(T, PAIR, , x)                                                      \
+    TMAASYNC_EMULATE_HALF_FMA(T, PAIR, _sat, clamped(x))                                         \
+    TMAASYNC_EMULATE_HALF_FMA(T, PAIR, _relu, rectified(x))                                      \
+    /* Of complex numbers, x the real part. */                                                   \
+    inline PAIR __hcmadd(const PAIR a, const PAIR b, const PAIR c) {                             \
+        return {                                                                                 \
+            __hfma(__hneg(a.y), b.y, __hfma(a.x, b.x, c.x)),                                     \
+            __hfma(a.y, b.x, __hfma(a.x, b.y, c.y)),                                             \
+        };                                                                                       \
     }
 
 #define TMAASYNC_EMULATE_HALF_TO(NAME, TYPE, T, MODE, ROUNDING)        \
