@@ -67,7 +67,8 @@ def results(xp: Any, instruction: str) -> Array:
 
 
 def digest(bits: Array) -> str:
-    return hashlib.sha256(np.asarray(bits.get() if hasattr(bits, "get") else bits)).hexdigest()
+    array = np.asarray(bits.get() if hasattr(bits, "get") else bits)
+    return hashlib.sha256(array.tobytes()).hexdigest()
 
 
 def differing(cupy: Any, instruction: str) -> tuple[int, str | None]:

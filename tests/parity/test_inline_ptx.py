@@ -7,6 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,18 @@ def whole(mode: Callable[[Any], int], low: int, high: int) -> Any:
         return max(low, min(high, mode(number)))
 
     return each(one, X)
+
+
+def whole_halves(mode: Callable[[Any], int], inputs: Any, form: Format) -> Any:
+    """Make the lower half of each word a whole number."""
+
+    def one(word: int) -> int:
+        bits = word & 0xFFFF
+        number = form.value(bits)
+        is_exact = not isinstance(number, float)
+        return form.bits(Fraction(mode(number)) if is_exact else number, zero=bits & form.sign)
+
+    return each(one, inputs)
 
 
 def lop3(a: int, b: int, c: int) -> int:
@@ -291,6 +304,12 @@ INTEGERS: dict[str, Any] = {
     ),
 }
 
+WHOLE: dict[str, Callable[[Any], int]] = {
+    "rni": round,
+    "rzi": math.trunc,
+    "rmi": math.floor,
+    "rpi": math.ceil,
+}
 FLOATS: dict[str, Any] = {
     "set.gt.u32.f16x2 %0, {p}, {q};": by_halves(
         lambda p, q: 0xFFFF if F16.value(p) > F16.value(q) else 0, P, Q
@@ -300,6 +319,17 @@ FLOATS: dict[str, Any] = {
     ),
     "set.neu.bf16x2.bf16x2 %0, {u}, {v};": by_halves(
         lambda u, v: 0x3F80 if BF16.value(u) != BF16.value(v) else 0, U, V
+    ),
+    "{ .reg.b16 a, b, t; cvt.u16.u32 a, {p}; cvt.u16.u32 b, {q}; set.lt.f16.f16 t, a, b;\n"
+    " cvt.u32.u16 %0, t; }": each(
+        lambda p, q: 0x3C00 if F16.value(p & 0xFFFF) < F16.value(q & 0xFFFF) else 0, P, Q
+    ),
+    "{ .reg .b16 t; set.geu.bf16.f32 t, {x}, {y}; cvt.u32.u16 %0, t; }": each(
+        lambda x, y: 0 if F32.value(x) < F32.value(y) else 0x3F80, X, Y
+    ),
+    "{ .reg .b16 a, b; .reg .s16 t; cvt.u16.u32 a, {u}; cvt.u16.u32 b, {v};\n"
+    " set.eq.s16.bf16 t, a, b; cvt.s32.s16 %0, t; }": each(
+        lambda u, v: 2**32 - 1 if BF16.value(u & 0xFFFF) == BF16.value(v & 0xFFFF) else 0, U, V
     ),
     "add.f32 %0, {x}, {y};": of_floats(operator.add, X, Y),
     "add.rz.f32 %0, {x}, {y};": of_floats(operator.add, X, Y, mode="rz"),
@@ -321,6 +351,12 @@ FLOATS: dict[str, Any] = {
     "cvt.rzi.s32.f32 %0, {x};": whole(math.trunc, -(2**31), 2**31 - 1),
     "cvt.rni.s32.f32 %0, {x};": whole(round, -(2**31), 2**31 - 1),
     "cvt.rmi.u32.f32 %0, {x};": whole(math.floor, 0, 2**32 - 1),
+    **{
+        f"{{ .reg .b16 t; cvt.u16.u32 t, {{{name}}}; cvt.{mode}.{kind}.{kind} t, t;\n"
+        " cvt.u32.u16 %0, t; }": whole_halves(number, INPUTS[name], form)
+        for mode, number in WHOLE.items()
+        for kind, form, name in (("f16", F16, "p"), ("bf16", BF16, "u"))
+    },
     "cvt.rn.f32.s32 %0, {a};": each(lambda a: F32.bits(float(signed(a))), A),
     "cvt.rz.f32.u32 %0, {a};": each(lambda a: F32.bits(float(a), "rz"), A),
     "cvt.rn.f16x2.f32 %0, {x}, {y};": packed(F16),

@@ -101,7 +101,7 @@ extern "C" __global__ void rounded(const TYPE* in, TYPE* out) {
 
 def to_nearest(x: Any, element: Any) -> Any:
     """Round once: ml_dtypes rounds a double to float first."""
-    form = ml_dtypes.finfo(element)
+    form: Any = ml_dtypes.finfo(element)  # type: ignore[no-untyped-call]
     exponent = np.maximum(np.frexp(x)[1] - 1, form.minexp) - form.nmant
     return np.ldexp(np.rint(np.ldexp(x, -exponent)), exponent).astype(element)
 

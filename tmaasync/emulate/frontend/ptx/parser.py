@@ -126,7 +126,7 @@ class Parser:
             self._steps.append(self._instruction(piece))
 
     def _declare(self, piece: Piece) -> None:
-        _, kind, names = (*piece.text.split(maxsplit=2), "", "")[:3]
+        kind, names = (*piece.text.removeprefix(".reg").split(maxsplit=1), "", "")[:2]
         kind = kind.removeprefix(".")
         if not bits_of(kind):
             raise self._refusal(piece, "declares no register of a known type.")

@@ -174,6 +174,12 @@ template <Round kRound, typename From>
 From made_whole(From value) {
     return computed<kRound, From>([](From x) { return std::nearbyint(x); }, value);
 }
+// Only .rni, .rzi, .rmi and .rpi ask for a whole number of a conversion between floats.
+template <Round kRound, typename From>
+From made_whole_if_asked(From value) {
+    if constexpr (kRound >= Round::kRni && kRound <= Round::kRpi) return made_whole<kRound>(value);
+    return value;
+}
 
 // Integer to integer: truncates, or clamps to the range with .sat.
 template <bool kSat, typename To, typename From>
@@ -218,9 +224,8 @@ To converted(From value) {
         using Narrow = std::conditional_t<std::is_same_v<To, F16>, HalfBits, BfloatBits>;
         double wide;
         if constexpr (kIsFloat<From>) {
-            wide = static_cast<double>(flushed<kFtz>(
-                static_cast<std::conditional_t<std::is_same_v<From, double>, double, float>>(value)
-            ));
+            using Wide = std::conditional_t<std::is_same_v<From, double>, double, float>;
+            wide = made_whole_if_asked<kRound>(flushed<kFtz>(static_cast<Wide>(value)));
         } else {
             wide = rounded<FE_TOWARDZERO>([](From x) { return static_cast<double>(x); }, value);
         }
@@ -231,9 +236,7 @@ To converted(From value) {
         return computed<kRound, To>([](From x) { return static_cast<To>(x); }, value);
     } else {
         using Wide = std::conditional_t<std::is_same_v<From, double>, double, float>;
-        Wide wide = flushed<kFtz>(static_cast<Wide>(value));
-        if constexpr (kRound >= Round::kRni && kRound <= Round::kRpi)
-            wide = made_whole<kRound>(wide);
+        const Wide wide = made_whole_if_asked<kRound>(flushed<kFtz>(static_cast<Wide>(value)));
         const To result = computed<kRound, To>([](Wide x) { return static_cast<To>(x); }, wide);
         return canonical(limited<kSat>(flushed<kFtz>(result)));
     }

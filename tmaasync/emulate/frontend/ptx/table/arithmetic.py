@@ -10,6 +10,7 @@ _FLOAT = "<<round>, <is_ftz>, <is_sat>>"
 _COMPARISON = "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan"
 _OF_INTEGERS = "eq|ne|lt|le|gt|ge|lo|ls|hi|hs"
 _COMPARED = "b16|u16|s16|b32|u32|s32|b64|u64|s64|f16|bf16|f32|f64"
+_HOLDS = "holds<Compare::<cmp>, <is_ftz>>(a, b)"
 
 ROWS = (
     # --- integers ---
@@ -278,13 +279,12 @@ ROWS = (
     Row(
         f"setp.<cmp:{_COMPARISON}><is_ftz:.ftz>?.<t:{_COMPARED}>",
         "&d|e : pred, a : <t>, b : <t>",
-        "{ const bool is_true = holds<Compare::<cmp>, <is_ftz>>(a, b); "
-        "d = is_true, e = !is_true; }",
+        f"{{ const bool is_true = {_HOLDS}; d = is_true, e = !is_true; }}",
     ),
     Row(
         f"setp.<cmp:{_COMPARISON}>.<bool:and|or|xor><is_ftz:.ftz>?.<t:{_COMPARED}>",
         "&d|e : pred, a : <t>, b : <t>, c : pred",
-        "{ const bool is_true = holds<Compare::<cmp>, <is_ftz>>(a, b), other = c; "
+        f"{{ const bool is_true = {_HOLDS}, other = c; "
         "d = joined(BoolOp::<bool>, is_true, other); "
         "e = joined(BoolOp::<bool>, !is_true, other); }",
     ),
@@ -295,15 +295,17 @@ ROWS = (
         "d = first_holds<Compare::<cmp>, <is_ftz>>(left, right); "
         "e = second_holds<Compare::<cmp>, <is_ftz>>(left, right); }",
     ),
-    Row(
-        f"set.<cmp:{_COMPARISON}><is_ftz:.ftz>?.<t1:u32|s32|f32>.<t:{_COMPARED}>",
-        "d = <t1>, a : <t>, b : <t>",
-        "truth<<t1>>(holds<Compare::<cmp>, <is_ftz>>(a, b))",
-    ),
-    Row(
-        f"set.<cmp:{_COMPARISON}>.<bool:and|or|xor><is_ftz:.ftz>?.<t1:u32|s32|f32>.<t:{_COMPARED}>",
-        "d = <t1>, a : <t>, b : <t>, c : pred",
-        "truth<<t1>>(joined(BoolOp::<bool>, holds<Compare::<cmp>, <is_ftz>>(a, b), c))",
+    *(
+        Row(
+            f"set.<cmp:{_COMPARISON}>{joined}<is_ftz:.ftz>?.<t1:{result}>.<t:{compared}>",
+            f"d = <t1>, a : <t>, b : <t>{other}",
+            f"truth<<t1>>({truth})",
+        )
+        for result, compared in (("u32|s32|f32|f16|bf16", _COMPARED), ("u16|s16", "f16|bf16"))
+        for joined, other, truth in (
+            ("", "", _HOLDS),
+            (".<bool:and|or|xor>", ", c : pred", f"joined(BoolOp::<bool>, {_HOLDS}, c)"),
+        )
     ),
     *(
         Row(
