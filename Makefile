@@ -119,7 +119,8 @@ peers: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 	export PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}"; \
 		timeout 900 $(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS); failed=$$?; \
 		timeout 330 $(TEST_PYTHON) benchmarks/bench_peers.py && \
-		timeout 530 $(TEST_PYTHON) benchmarks/bench_rank_matmuls.py && $(TEST_PYTHON) tools/write_tables.py && exit $$failed
+		timeout 530 $(TEST_PYTHON) benchmarks/bench_rank_matmuls.py && \
+		timeout 230 $(TEST_PYTHON) benchmarks/bench_torch_group.py && $(TEST_PYTHON) tools/write_tables.py && exit $$failed
 
 # On a machine with a Hopper GPU: the benchmarks in this order, each for at most LIMIT_S seconds, of
 # which it records the rows that it has; then the tables of the documents.

@@ -48,6 +48,16 @@ MAX_CALLS = 10
 _UINT8 = 1  # ncclUint8
 
 
+def drawn_counts(case: tuple[str, int, int, int, int], ranks: int, skewed: bool) -> torch.Tensor:
+    """Return how many rows each rank sends to each expert; equal calls return equal counts."""
+    _, tokens, _, experts, top_k = case
+    torch.manual_seed(tokens + experts)
+    weights = 1 / torch.arange(1.0, experts + 1).sqrt() if skewed else torch.ones(experts)
+    weights = weights[torch.randperm(experts)].expand(tokens, -1)
+    chosen = [torch.multinomial(weights, top_k).flatten() for _ in range(ranks)]
+    return torch.stack([torch.bincount(one, minlength=experts) for one in chosen])
+
+
 class Nccl:
     """Communicators of all ranks of this process."""
 
@@ -86,11 +96,7 @@ class Problem:
     ) -> None:
         self.world, self.nccl, ranks = world, nccl, len(world)
         _, tokens, hidden, experts, top_k = case
-        torch.manual_seed(tokens + experts)
-        weights = 1 / torch.arange(1.0, experts + 1).sqrt() if skewed else torch.ones(experts)
-        weights = weights[torch.randperm(experts)].expand(tokens, -1)
-        chosen = [torch.multinomial(weights, top_k).flatten() for _ in world.ranks]
-        self.counts = torch.stack([torch.bincount(one, minlength=experts) for one in chosen])
+        self.counts = drawn_counts(case, ranks, skewed)
         rows = tokens * top_k
         self.tokens, self.packed, self.back = (
             world.zeros((count, hidden), torch.bfloat16)

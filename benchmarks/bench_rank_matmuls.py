@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import functools
+import itertools
 import os
 import statistics
 import tempfile
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # no NVLink multicast
+os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
 
 import torch
 import torch.multiprocessing as processes
@@ -340,7 +342,7 @@ def time_fused(
         found: dict[str, list[float]] = {candidate: [] for candidate in calls}
         for number in range(rounds + 1):
             for candidate, call in calls.items():
-                us = slowest_rank(call)
+                us, _ = slowest_rank(call)
                 if number:
                     found[candidate].append(us)
         if rank == 0:
@@ -349,20 +351,27 @@ def time_fused(
     dist.destroy_process_group()
 
 
-def slowest_rank(call: Work) -> float:
-    """Return the microseconds of a call on the slowest of the processes' ranks."""
+def slowest_rank(call: Work, calls: int = MAX_CALLS) -> tuple[float, float]:
+    """Return the microseconds of a call, and of them the host's, on the slowest of all ranks.
+
+    The host's are the median over the calls.
+    """
     import torch.distributed as dist  # noqa: PLC0415
 
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     dist.barrier()
     start.record()
-    for _ in range(MAX_CALLS):
+    ends = [time.perf_counter()]
+    for _ in range(calls):
         call()
+        ends.append(time.perf_counter())
     end.record()
     torch.cuda.synchronize()
-    us = torch.tensor([start.elapsed_time(end) * 1e3 / MAX_CALLS], device="cuda")
+    host_s = statistics.median(last - first for first, last in itertools.pairwise(ends))
+    us = torch.tensor([start.elapsed_time(end) * 1e3 / calls, host_s * 1e6], device="cuda")
     dist.all_reduce(us, dist.ReduceOp.MAX)
-    return float(us)
+    on_gpu, on_host = us.tolist()
+    return on_gpu, on_host
 
 
 def fused_times(kind: type[Problem], ranks: int, rounds: int) -> dict[str, dict[str, float]]:

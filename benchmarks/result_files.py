@@ -34,7 +34,8 @@ class Section(NamedTuple):
     def with_part(self, part: Section) -> Section:
         """Return the section with another's rows in place of its own of the same "case"."""
         own = {name: at for name, at in part.measured.items() if at != self.measured.get(name)}
-        fresh = {row["case"]: {**row, "measured": own} for row in part.rows}
+        apart = {"measured": own} if own else {}
+        fresh = {row["case"]: {**row, **apart} for row in part.rows}
         rows = [fresh.pop(row["case"], row) for row in self.rows]
         return Section(self.measured, [*rows, *fresh.values()])
 

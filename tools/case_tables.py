@@ -82,6 +82,7 @@ _TITLES = {
     "ring_attention_backward": "Ring attention backward",
     "signals": "Signals between GPUs",
     "split_k": "GEMM, split-K shapes",
+    "torch_group": "Operators of tmaasync.torch over a process group",
     "stream_k": "Stream-K GEMM of the cookbook over ops",
     "varlen_attention": "Varlen attention",
     "varlen_attention_backward": "Varlen attention backward",
@@ -129,8 +130,10 @@ def _by_section(recorded: list[Recorded]) -> Iterator[str]:
         yield f"### {_TITLES.get(name, name)} on {gpu_name(section)}\n"
         measured = section.measured
         yield f"{measured['gpu']}, {measured['date'][:10]}, driver {measured['driver']}:\n"
-        if cases(section):
-            yield from _race(name, cases(section))
+        rows = cases(section)
+        for key in dict.fromkeys(map(ratio_key, rows)):
+            yield from _race(name, [row for row in rows if ratio_key(row) == key])
+        if rows:
             yield from _means(name, section)
         for row in groups(section):
             yield from _group(row)
@@ -139,17 +142,20 @@ def _by_section(recorded: list[Recorded]) -> Iterator[str]:
 
 
 def _race(name: str, rows: list[Row]) -> Iterator[str]:
-    """Yield a table with a case a line and a candidate a column."""
+    """Yield a table with a case a line and a candidate a column; the rows have one reference."""
     unit = next(key for key in _UNITS if key in rows[0])
     peers = _candidates(rows)
     shorter = [key for key in _SHORTER if any(key in row for row in rows)]
-    titles = [f"{name} ({_UNITS[unit]})", *map(_title, peers), _ratio_title(rows[0]), *shorter]
+    hosts = ["tmaasync, host (microseconds)"] if "host_us" in rows[0] else []
+    titles = [f"{name} ({_UNITS[unit]})", *map(_title, peers), _ratio_title(rows[0])]
+    titles += [*shorter, *hosts]
     yield line(titles)
     yield line(["---", *("---:" for _ in titles[1:])])
     for row in rows:
         figures = (_figure(row[unit].get(peer)) for peer in peers)
         more = (f"{row[key][OURS]['median']:.3f}" if key in row else "" for key in shorter)
-        yield line([row["case"], *figures, _ratio(row), *more])
+        host = [_figure(row["host_us"][OURS])] if hosts else []
+        yield line([row["case"], *figures, _ratio(row), *more, *host])
     yield ""
 
 

@@ -121,6 +121,8 @@ def test_a_part_replaces_the_rows_of_its_own_cases() -> None:
         {"case": "y", "us": 3, "measured": {"date": "2"}},
         {"case": "z", "us": 4, "measured": {"date": "2"}},
     ]
+    again = both.with_part(Section(old.measured, [{"case": "z", "us": 5}]))
+    assert again.rows[-1] == {"case": "z", "us": 5}
 
 
 def rows_kept(interrupt: Callable[[], object]) -> list[tuple[list[Row], bool]]:

@@ -382,6 +382,27 @@ def test_a_table_has_a_line_per_row_of_the_results(tmp_path: Path) -> None:
     assert "| cached tile | 0.500 | 0.10 |" in written
 
 
+def test_rows_over_different_peers_have_tables_of_their_own(tmp_path: Path) -> None:
+    row = _ROWS["copy"]
+    other = {
+        "case": "strided",
+        "us": {"tmaasync": 5.0, "numpy": 9.0},
+        "host_us": {"tmaasync": 20.0},
+    }
+    other["speed_over_numpy"] = _speeds(1.8)
+    write_section(tmp_path / "gpu" / "copy.jsonl", Section(_MEASURED, [row, other]))
+
+    lines = _case_tables()["every_case"](tmp_path).splitlines()
+
+    titles = [line for line in lines if line.startswith("| copy ")]
+    assert [line.split(" | ")[-2:] for line in titles] == [
+        ["cupy", "speed over cupy |"],
+        ["speed over numpy", "tmaasync, host (microseconds) |"],
+    ]
+    (found,) = (line for line in lines if line.startswith("| strided "))
+    assert found == "| strided | 5.000 | 9.000 | 1.800 (1.790 to 1.810) | 20.0 |"
+
+
 def test_a_figure_in_a_sentence_is_the_least_and_the_greatest_of_its_cases(tmp_path: Path) -> None:
     script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
     cases = {"window 1": 1.5, "window 2": 2.5, "contiguous 1": 0.9}
