@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 Block = tuple[int, ...]
@@ -172,19 +172,33 @@ def _ranges(numbers: tuple[int, ...]) -> str:
 
 
 _MOST_WAITS = 24
+_MOST_BLOCKS = 4
 
 
 def listed(waits: Sequence[WaitingThreads]) -> str:
-    """Return a line for each wait; of more than 24, the first of each device."""
-    shown: Sequence[WaitingThreads] = waits
-    if len(waits) > _MOST_WAITS:
-        devices = dict.fromkeys(wait.device for wait in waits)
-        of_each = [[wait for wait in waits if wait.device == device] for device in devices]
-        most = max(1, _MOST_WAITS // len(devices))
-        shown = [wait for own in of_each for wait in own[:most]]
-    lines = "".join(f"\n  {wait}" for wait in shown)
-    others = len(waits) - len(shown)
+    """Return a line for each wait.
+
+    Of more than 24, blocks that wait alike share a line, and the first lines of each device remain.
+    """
+    if len(waits) <= _MOST_WAITS:
+        return "".join(f"\n  {wait}" for wait in waits)
+    alike: dict[int | None, dict[str, list[WaitingThreads]]] = {}
+    for wait in waits:
+        of_device = alike.setdefault(wait.device, {})
+        of_device.setdefault(str(replace(wait, block=())), []).append(wait)
+    most = max(1, _MOST_WAITS // len(alike))
+    shown = [same for of_device in alike.values() for same in [*of_device.values()][:most]]
+    lines = "".join(f"\n  {same[0]}{_likewise(same[1:])}" for same in shown)
+    others = len(waits) - sum(map(len, shown))
     return lines + (f"\n  and {others} more, which the error's waits list" if others else "")
+
+
+def _likewise(waits: Sequence[WaitingThreads]) -> str:
+    """Name the blocks of further waits, the first ones only if they are many."""
+    blocks = list(dict.fromkeys(wait.block for wait in waits))
+    named = ", ".join(map(str, blocks[:_MOST_BLOCKS]))
+    more = f" and {len(blocks) - _MOST_BLOCKS} more" if len(blocks) > _MOST_BLOCKS else ""
+    return f"; likewise block{'s' if len(blocks) > 1 else ''} {named}{more}" if blocks else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,3 +106,42 @@ def test_arrivals_on_the_barrier_of_another_cta_are_named() -> None:
         "block (0, 0, 0) arrived on the one of block (0, 0, 0), for which nobody waits: arrive on "
         "the waiting CTA's"
     ) in str(caught.value)
+
+
+# Blocks of even and of odd number wait for each other's flag.
+TWO_FLAGS = Kernel(
+    """
+extern "C" __global__ void two_flags(int* flags) {
+    if (threadIdx.x > 0) return;
+    const int own = blockIdx.x % 2;
+    while (atomicAdd(&flags[1 - own], 0) == 0) {}
+    atomicExch(&flags[own], 1);
+}
+""",
+    "two_flags",
+)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("blocks", [2, 60])
+def test_every_block_that_spins_is_listed(blocks: int, workers: int) -> None:
+    with (
+        scheduled(workers=workers, races=False),
+        pytest.raises(EmulatedDeadlock) as caught,
+    ):
+        TWO_FLAGS(blocks, 32, (np.zeros(2, np.int32),))
+
+    waits = caught.value.waits
+    assert [wait.block for wait in waits] == [(block, 0, 0) for block in range(blocks)]
+    assert {wait.threads for wait in waits} == {(0,)}
+    assert all(f"flags[{1 - wait.block[0] % 2}]" in wait.instruction for wait in waits)
+
+
+def test_of_many_blocks_those_that_wait_alike_share_a_line() -> None:
+    with pytest.raises(EmulatedDeadlock) as caught:
+        TWO_FLAGS(60, 32, (np.zeros(2, np.int32),))
+
+    _, of_even, of_odd = str(caught.value).splitlines()
+    assert "block (0, 0, 0), thread 0" in of_even
+    assert of_even.endswith("blocks (2, 0, 0), (4, 0, 0), (6, 0, 0), (8, 0, 0) and 25 more")
+    assert of_odd.endswith("blocks (3, 0, 0), (5, 0, 0), (7, 0, 0), (9, 0, 0) and 25 more")

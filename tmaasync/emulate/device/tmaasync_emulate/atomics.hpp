@@ -42,7 +42,7 @@ TMAASYNC_EMULATE_INLINE auto change_atomically(T* address, Change change, Atomic
     do {
         changed = change(old);
     } while (!replace_atomically(address, &old, &changed, sizeof(T)));
-    end_atomic(std::memcmp(&old, &changed, sizeof(T)) != 0);
+    end_atomic(address, std::memcmp(&old, &changed, sizeof(T)) != 0);
     return old;
 }
 

@@ -250,7 +250,7 @@ TMAASYNC_EMULATE_CALL void begin_atomic(
 TMAASYNC_EMULATE_CALL bool replace_atomically(
     void* address, void* old, const void* changed, uint32_t bytes
 );
-TMAASYNC_EMULATE_CALL void end_atomic(bool has_changed);
+TMAASYNC_EMULATE_CALL void end_atomic(const void* address, bool has_changed);
 
 // Access a word of global memory, with acquire or release at system scope.
 TMAASYNC_EMULATE_CALL uint32_t load_acquire_system(const uint32_t* word);

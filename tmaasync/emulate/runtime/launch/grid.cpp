@@ -19,6 +19,7 @@ std::unique_ptr<OwnedReport> Grid::run() {
     if (first().launch.races) run_by(1);
     for (const auto& lane : lanes_) lane->launch.races = nullptr;
     if (!stop_.load() && has_unstarted()) run_by(most_workers_);
+    if (!stuck_.empty()) unless_memory_lacks([this] { report_stuck(); });
     return std::move(report_);
 }
 
@@ -45,16 +46,23 @@ bool Grid::lacks_room() const {
 
 void Grid::work(uint64_t number) {
     const SignalMask mask;
-    try {
+    unless_memory_lacks([this, number] {
         const Launch& launch = first().launch;
         Worker worker{*stalls_, {launch.policy, launch.seed + number}};
         run_clusters(worker);
+    });
+    stalls_->leave();
+}
+
+template <typename Act>
+void Grid::unless_memory_lacks(const Act& act) {
+    try {
+        act();
     } catch (const std::bad_alloc&) {
         stop_.store(true);
         const std::lock_guard guard(lock_);
         if (!report_) report_ = std::make_unique<OwnedReport>(ReportKind::kMemory);
     }
-    stalls_->leave();
 }
 
 void Grid::run_clusters(Worker& worker) {
@@ -66,12 +74,12 @@ void Grid::run_clusters(Worker& worker) {
     );
     while (!stop_.load()) {
         const std::size_t next = pick(residents);
-        if (next == kNone) return;
-        if (next == kStuck) continue;
+        if (next == kNone) break;
         Resident& resident = residents.running[next];
         resident.halt = go_on(*resident.cluster, guard.site(), watchdog);
         if (resident.halt == Halt::kEnded) finish(residents, next);
     }
+    if (gives_up_.load()) give_up(residents);
 }
 
 std::size_t Grid::pick(Residents& residents) {
@@ -96,8 +104,9 @@ std::size_t Grid::pick_polling(Residents& residents) {
     if (is_stuck(residents)) {
         SyncOrder* const order = first().launch.order;
         if (!order || !order->give_up_one()) {
-            give_up(residents);
-            return kStuck;
+            gives_up_.store(true);
+            stop_.store(true);
+            return kNone;
         }
         residents.rounds = 0;
     }
@@ -217,13 +226,20 @@ bool Grid::is_stuck(Residents& residents) {
 }
 
 void Grid::give_up(Residents& residents) {
-    std::vector<const Cluster*> all;
+    const std::lock_guard guard(lock_);
     for (Resident& one : residents.running) {
         report_deadlock(*one.cluster);
-        all.push_back(one.cluster.get());
+        stuck_.push_back(std::move(one));
     }
-    if (lanes_.size() == 1) all.clear();
-    for (Resident& one : residents.running) {
+}
+
+void Grid::report_stuck() {
+    std::sort(stuck_.begin(), stuck_.end(), [](const Resident& one, const Resident& other) {
+        return one.index() < other.index();
+    });
+    std::vector<const Cluster*> all;
+    for (const Resident& one : stuck_) all.push_back(one.cluster.get());
+    for (const Resident& one : stuck_) {
         const uint64_t resident = one.lane->order.is_empty() ? 0 : one.lane->resident.load();
         keep(*one.cluster, resident, all);
         if (one.lane->launch.trace) one.lane->launch.trace->take(*one.cluster->recorder);

@@ -98,12 +98,15 @@ private:
 
     void work(uint64_t number);
 
+    // Reports that the host has no memory left, if so.
+    template <typename Act>
+    void unless_memory_lacks(const Act& act);
+
     void run_clusters(Worker& worker);
 
     // --- which cluster runs ---
 
     static constexpr std::size_t kNone = SIZE_MAX;
-    static constexpr std::size_t kStuck = SIZE_MAX - 1;
 
     std::size_t pick(Residents& residents);
 
@@ -141,7 +144,10 @@ private:
     // True if all clusters of this core poll in vain and no core can bring an answer.
     bool is_stuck(Residents& residents);
 
+    // Called on every core once the grid is stuck.
     void give_up(Residents& residents);
+
+    void report_stuck();
 
     // Keeps the failure of the first cluster if several fail. A wait for columns of tensor memory
     // that another cluster holds comes first: it explains the other waits.
@@ -152,8 +158,10 @@ private:
     uint64_t workers_ = 0;
     uint64_t window_ = 0;
     std::atomic<bool> stop_{false};
+    std::atomic<bool> gives_up_{false};
     std::optional<Stalls> stalls_;
     std::mutex lock_;
+    std::vector<Resident> stuck_;  // the clusters of all cores, none of which can go on
     uint64_t failed_ = UINT64_MAX;
     std::unique_ptr<OwnedReport> report_;
 };

@@ -187,11 +187,14 @@ bool replace_atomically(void* address, void* old, const void* changed, uint32_t 
 }
 
 // An atomic operation that changes nothing is a poll of a lock or of a flag.
-void end_atomic(bool has_changed) {
+void end_atomic(const void* address, bool has_changed) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (!has_changed) {
         if (SyncOrder* order = fiber.cluster->launch.order) order->note_unchanged(fiber);
-        return spin(fiber, {.instruction = "atomic"});
+        return spin(
+            fiber,
+            {.instruction = "atomic", .polled = reinterpret_cast<uintptr_t>(address)}
+        );
     }
     note_change(*fiber.cluster);
     if (fiber.cluster->choices.yields_to_atomics()) yield(fiber);

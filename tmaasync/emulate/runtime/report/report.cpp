@@ -81,7 +81,7 @@ private:
         }
     }
 
-    // Waits of this cluster first; between launches of several devices, of all.
+    // Waits of this cluster first.
     void add_all_waits(const std::vector<const Cluster*>& others) {
         add_waits(cluster_);
         for (const Cluster* other : others) {
