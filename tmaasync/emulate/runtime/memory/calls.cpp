@@ -192,8 +192,7 @@ void end_atomic(const void* address, bool has_changed) {
     if (!has_changed) {
         if (SyncOrder* order = fiber.cluster->launch.order) order->note_unchanged(fiber);
         return spin(
-            fiber,
-            {.instruction = "atomic", .polled = reinterpret_cast<uintptr_t>(address)}
+            fiber, {.instruction = "atomic", .polled = reinterpret_cast<uintptr_t>(address)}
         );
     }
     note_change(*fiber.cluster);
