@@ -181,6 +181,25 @@ READS = {
         blocks=2,
         cluster=2,
     ),
+    **{
+        f"no barrier between threads of {what}": Text(
+            "s.plain[thread] = 1;\n__syncthreads();\nif (thread == 0) s.plain[0] = 5;\n"
+            f"if (thread == {reader}) total[0] = s.plain[0];\n__syncthreads();",
+            f"no barrier orders the two{remedy}",
+            error=EmulatedRace,
+        )
+        for what, reader, remedy in (
+            ("a warp", 31, r", threads of one warp\. Let them synchronise: __syncwarp\(\), or"),
+            ("two warps", 32, r"\. Put __syncthreads\(\)"),
+        )
+    },
+    "a read of what a lane of the warp adds to": Text(
+        "if (thread == 0) s.plain[0] = 1;\n__syncthreads();\n"
+        "if (thread == 0) atomicAdd(s.plain, 1.0f);\n"
+        "if (thread == 1) total[0] = s.plain[0];\n__syncthreads();",
+        r"changes by an atomic operation\..* the two synchronise: __syncwarp\(\), or",
+        error=EmulatedRace,
+    ),
     "a stage that is loaded again while it is read": Text(
         "for (int i = 0; i < 2; ++i) {" + LOAD + "s.full[1].wait(i);\n"
         "if (thread == 40) total[i] = s.tiles[1].data()[0];\n}",

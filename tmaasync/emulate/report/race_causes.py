@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tmaasync._hardware import WARP_THREADS
 from tmaasync.emulate.report.tensor_causes import TENSOR_CAUSES
 from tmaasync.errors import EmulatedAccess
 
@@ -38,9 +39,16 @@ class RacingPair:
             "second_reads_memory": second.operation in ("ordinary read", "ldmatrix"),
             "one_thread": (first.block, first.thread) == (second.block, second.thread),
             "one_block": first.block == second.block,
+            "one_warp": self._is_of_one_warp(),
             "one_line": first.source is not None and first.source == second.source,
         }
         return fact in self.known or facts.get(fact, False)
+
+    def _is_of_one_warp(self) -> bool:
+        """Return whether a barrier of a warp may order the two; wgmma is of four warps."""
+        first, second = self.first, self.second
+        warps = {(one.block, one.thread // WARP_THREADS) for one in (first, second)}
+        return len(warps) == 1 and "wgmma" not in (first.operation, second.operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,7 @@ class _Rule:
 _SYNCHRONISE = (
     "synchronise: __syncthreads(), a named barrier, or cluster_sync() where they belong to two CTAs"
 )
+_OF_WARP = "__syncwarp(), or __syncthreads() where other warps use the bytes too"
 _FLAG = (
     "calls __threadfence() and then sets a flag by an atomic operation; the other polls the flag "
     "by an atomic operation and then calls __threadfence()"
@@ -385,6 +394,7 @@ _RULES = (
         )
         for cause, needs, lacks in (
             (f"the thread that comes first {_FLAG}", (read, "is_global"), ("one_block",)),
+            (f"the two synchronise: {_OF_WARP}", (read, "one_warp"), ()),
             (f"the two {_SYNCHRONISE}", (read,), ()),
         )
     ),
@@ -411,6 +421,12 @@ _RULES = (
         "an mbarrier between them: __syncthreads() and named barriers do not reach another CTA",
         (),
         ("one_block",),
+    ),
+    _Rule(
+        None,
+        None,
+        f"no barrier orders the two, threads of one warp. Let them synchronise: {_OF_WARP}",
+        ("one_warp",),
     ),
     _Rule(
         None,
