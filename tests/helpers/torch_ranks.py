@@ -13,49 +13,24 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import exchange_cases
+import node_cases
 import numpy as np
 import pytest
 import ring_cases
 import torch
 import torch.distributed as dist
+from rank_of_process import BF16, UNEVEN, Ranks, is_close, leaves, refuses
 from torch.utils.flop_counter import FlopCounterMode
 
-from tmaasync import ArgumentError, BackendError, HangError
+from tmaasync import BackendError, HangError
 from tmaasync import torch as operators
 
 SECONDS = 240
-BF16 = torch.bfloat16
-UNEVEN = (40, 0, 72, 9)
-
-
-class Ranks:
-    """This process's rank, the device of its tensors, and the tensors of all ranks."""
-
-    def __init__(self, rank: int, count: int, device: Any) -> None:
-        self.rank, self.count, self.device = rank, count, device
-        self.generator = torch.Generator().manual_seed(count)  # equal on all ranks
-
-    @property
-    def is_emulated(self) -> bool:
-        return bool(self.device.type == "cpu")
-
-    def draw(self, *shapes: Sequence[int], dtype: Any = BF16) -> list[Any]:
-        """Return a tensor of each rank, equal on all ranks."""
-        return [
-            (torch.randn(*shape, generator=self.generator) / 4).to(dtype).to(self.device)
-            for shape in shapes
-        ]
-
-
-def is_close(found: Any, wanted: Any, scale: float = 1.0) -> bool:
-    """Compare with float64; ``scale`` is the size of what a rank rounds before the sum."""
-    error = (found.double() - wanted).abs()
-    return found.shape == wanted.shape and bool((error <= 2**-7 * (wanted.abs() + scale)).all())
 
 
 def oracle(kind: str, a: list[Any], b: list[Any]) -> list[Any]:
@@ -76,11 +51,6 @@ def check_forward_and_backward(ranks: Ranks) -> None:
         gathered(ranks, dtype, k, n, counts, rows)
         scattered(ranks, dtype, k, n, counts, rows)
         reduced(ranks, dtype, k, n, sum(counts))
-
-
-def leaves(*lists: list[Any]) -> list[list[Any]]:
-    """Return float64 copies that collect gradients."""
-    return [[one.detach().double().requires_grad_() for one in each] for each in lists]
 
 
 def gathered(ranks: Ranks, dtype: Any, k: int, n: int, counts: list[int], rows: Any) -> None:
@@ -295,36 +265,7 @@ def check_subgroups(ranks: Ranks) -> None:
 
 
 def check_nodes(ranks: Ranks) -> None:
-    """Two nodes of half of the ranks each give what one group gives, with gradients."""
-    names = ("node", "gpu")
-    mesh = dist.init_device_mesh(ranks.device.type, (2, ranks.count // 2), mesh_dim_names=names)
-    for rows in (None, list(UNEVEN[: ranks.count])):
-        counts = rows or [24] * ranks.count
-        a = ranks.draw(*((count, 64) for count in counts))
-        b = ranks.draw(*[(64, 40)] * ranks.count)
-        grads = ranks.draw(*((count, 40) for count in counts))
-        leaf = [each[ranks.rank].clone().requires_grad_() for each in (a, b)]
-        whole = operators.all_gather_matmul(*leaf, group=mesh, rows=rows)
-        total = operators.reduce_scatter(whole, group=mesh, rows=rows)
-        total.backward(grads[ranks.rank])
-        xs, ws = leaves(a, b)
-        wanted = sum(torch.cat(xs) @ one for one in ws)
-        wanted.backward(torch.cat(grads).double())
-        start = sum(counts[: ranks.rank])
-        assert is_close(total, wanted[start : start + counts[ranks.rank]], 4.0)
-        assert is_close(leaf[0].grad, xs[ranks.rank].grad, 2.0)
-        assert is_close(leaf[1].grad, ws[ranks.rank].grad, 2.0)
-
-        scattered = operators.matmul_reduce_scatter(torch.cat(a), leaf[1], group=mesh, rows=rows)
-        assert is_close(scattered, wanted[start : start + counts[ranks.rank]], 4.0)
-        assert torch.equal(operators.all_gather(a[ranks.rank], group=mesh, rows=rows), torch.cat(a))
-    refuses(lambda: operators.all_gather(a[0], group=mesh, rows=[1]), "rows is a list of 1")
-    wrong = [one + 1 for one in counts]
-    refuses(
-        lambda: operators.all_gather(a[ranks.rank], group=mesh, rows=wrong), "that is this rank"
-    )
-    refuses(lambda: operators.reduce_scatter(a[0], group=mesh, rows=wrong), "divide the")
-    refuses(lambda: operators.all_gather(a[0], group=mesh["gpu"]), "two: nodes")
+    node_cases.check(ranks)
 
 
 def check_flops(ranks: Ranks) -> None:
@@ -413,11 +354,6 @@ def check_refusals(ranks: Ranks) -> None:
     other = q[:, : 8 * (ranks.rank + 1)]
     refuses(lambda: operators.ring_attention(other, other, other), "different calls")
     assert operators.matmul_all_reduce(a, b).shape == (16, 8)  # the group is as good as new
-
-
-def refuses(call: Callable[[], Any], words: str) -> None:
-    with pytest.raises(ArgumentError, match=words):
-        call()
 
 
 def check_graphs(ranks: Ranks) -> None:

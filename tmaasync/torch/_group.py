@@ -119,9 +119,26 @@ class Group:
             ArgumentError: A rank's arguments break a rule, or ranks make different calls.
             BackendError: A rank has not made a call within the budget.
         """
+        number = self._send(facts)
+        ArgumentError.raise_for(facts.violations)  # the others read them
+        found = self._receive(number, facts)
+        check(found)
+        return found
+
+    def collect(self, facts: Facts) -> list[Facts]:
+        """Return the facts of all ranks, whatever they are.
+
+        Raises:
+            BackendError: As `exchange`.
+        """
+        return self._receive(self._send(facts), facts)
+
+    def _send(self, facts: Facts) -> int:
         number, self._exchanges = self._exchanges, self._exchanges + 1
         self._store.set(f"{number}/{self.rank}", pickle.dumps(facts))
-        ArgumentError.raise_for(facts.violations)  # the others read them
+        return number
+
+    def _receive(self, number: int, facts: Facts) -> list[Facts]:
         budget = budget_of(None, _BUDGET_SECONDS)
         keys = [f"{number}/{rank}" for rank in range(self.count)]
         for rank, key in enumerate(keys):
@@ -134,9 +151,7 @@ class Group:
                     f"{budget:g} s. All ranks of a group make the same calls in the same order. If "
                     "it comes later, set TMAASYNC_BUDGET_SECONDS."
                 ) from error
-        found = [pickle.loads(self._store.get(key)) for key in keys]
-        check(found)
-        return found
+        return [pickle.loads(self._store.get(key)) for key in keys]
 
     def _give_up(self, number: int, facts: Facts, missing: int) -> None:
         """Let a rank that comes later end too, instead of waiting for this one."""

@@ -13,7 +13,7 @@ from tmaasync import ops
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
-from tmaasync.torch._group_nodes import Nodes
+from tmaasync.torch._group_nodes import Local, Nodes
 from tmaasync.torch._group_rows import Kind, rows_of, unfit_rows
 from tmaasync.torch._registry import define_with_backward, refuse_second_backward
 from tmaasync.torch._tensors import require_tensors
@@ -43,7 +43,7 @@ def all_gather(tensor: Any, *, group: Any = None, rows: Sequence[int] | None = N
     """
     require_tensors(tensor=tensor)
     if nodes := Nodes.of(group):
-        return nodes.gather(_OPERATORS.all_gather, "tensor", tensor, rows)
+        return nodes.gather(_local(_GATHER, tensor), tensor, rows)
     return _OPERATORS.all_gather(tensor, name_of(group), rows)
 
 
@@ -68,7 +68,7 @@ def reduce_scatter(tensor: Any, *, group: Any = None, rows: Sequence[int] | None
     """
     require_tensors(tensor=tensor)
     if nodes := Nodes.of(group):
-        return nodes.scatter(_OPERATORS.reduce_scatter, "tensor", tensor, rows)
+        return nodes.scatter(_local(_SCATTER, tensor), tensor, rows)
     return _OPERATORS.reduce_scatter(tensor, name_of(group), rows)
 
 
@@ -100,6 +100,13 @@ def all_reduce(tensor: Any, *, group: Any = None) -> Any:
 _GATHER = Kind("all_gather", _group_kernels.all_gather, True, True)
 _SCATTER = Kind("reduce_scatter", _group_kernels.reduce_scatter, True, False)
 _REDUCE = Kind("all_reduce", _group_kernels.all_reduce, False, False)
+
+
+def _local(kind: Kind, tensor: Any) -> Local:
+    """Return the operator of a node."""
+    operator = getattr(_OPERATORS, kind.name)
+    columns = tuple(tensor.shape[1:])
+    return Local(kind, "tensor", columns, operator, functools.partial(_violations, kind))
 
 
 def _run(kind: Kind, tensor: Any, group: str, rows: Any = None) -> Any:

@@ -12,7 +12,7 @@ from tmaasync import ops
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
-from tmaasync.torch._group_nodes import Nodes
+from tmaasync.torch._group_nodes import Local, Nodes
 from tmaasync.torch._group_rows import Kind, rows_of, unfit_rows
 from tmaasync.torch._registry import (
     define_with_backward,
@@ -48,7 +48,8 @@ def all_gather_matmul(
         b: [K, N_r], of the type of ``a``; for a weight [N_r, K] pass ``weight.T``.
         group: The process group; 1 to 8 ranks with a GPU each. By default all processes. Or a
             `torch.distributed.DeviceMesh` of nodes and the GPUs of each: NCCL moves data between
-            nodes while the kernels of each node run.
+            nodes while the kernels of each node run. The first call with new shapes compares the
+            calls of all nodes before data moves; compiled code checks this rank alone.
         rows: M_r of every rank, the same list on all of them; may have zeros. By default all ranks
             have as many rows as this one.
 
@@ -63,9 +64,7 @@ def all_gather_matmul(
     """
     require_tensors(a=a, b=b)
     if nodes := Nodes.of(group):
-        return nodes.gather(
-            lambda own, *where: _OPERATORS.all_gather_matmul(own, b, *where), "a", a, rows
-        )
+        return nodes.gather(_local(_GATHER, a.shape[1:], b), a, rows)
     return _OPERATORS.all_gather_matmul(a, b, name_of(group), rows)
 
 
@@ -96,9 +95,7 @@ def matmul_reduce_scatter(
     """
     require_tensors(a=a, b=b)
     if nodes := Nodes.of(group):
-        return nodes.scatter(
-            lambda own, *where: _OPERATORS.matmul_reduce_scatter(own, b, *where), "a", a, rows
-        )
+        return nodes.scatter(_local(_SCATTER, b.shape[1:], b), a, rows)
     return _OPERATORS.matmul_reduce_scatter(a, b, name_of(group), rows)
 
 
@@ -134,6 +131,18 @@ def matmul_all_reduce(a: Any, b: Any, *, group: Any = None) -> Any:
 _GATHER = Kind("all_gather_matmul", _group_kernels.all_gather_matmul, True, True)
 _SCATTER = Kind("matmul_reduce_scatter", _group_kernels.matmul_reduce_scatter, True, False)
 _REDUCE = Kind("matmul_all_reduce", _group_kernels.matmul_all_reduce, False, False)
+
+
+def _local(kind: Kind, columns: Any, b: Any) -> Local:
+    """Return the operator of a node, of the left operands of its ranks."""
+    operator = getattr(_OPERATORS, kind.name)
+    return Local(
+        kind,
+        "a",
+        tuple(columns),
+        lambda a, *where: operator(a, b, *where),
+        lambda a, *where: _violations(kind, a, b, *where),
+    )
 
 
 def _run(kind: Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
