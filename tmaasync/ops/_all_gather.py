@@ -15,6 +15,7 @@ from tmaasync.ops._layouts import Layout, refuse_overlap
 from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ops._ranks import (
     MAX_RANKS,
+    RankedCall,
     RankedLaunches,
     Ranks,
     RepeatedCalls,
@@ -88,17 +89,21 @@ def all_gather(arrays: Sequence[Any], *, out: Any = None, streams: Any = None) -
     return outputs
 
 
-def gather_rows(
+def gather_rows(ranks: Ranks, rows: Sequence[ArrayView], full: Sequence[ArrayView]) -> RankedCall:
+    """Launch; return the call."""
+    call = prepared_gather(ranks, rows, full)
+    call.run()
+    return call
+
+
+def prepared_gather(
     ranks: Ranks,
     rows: Sequence[ArrayView],
     full: Sequence[ArrayView],
     *,
     is_reversed: bool = False,
-) -> tuple[Workspace, RankedLaunches, list[list[int]]]:
-    """Launch; return the memory that ranks share, the launches and their addresses.
-
-    With ``is_reversed`` the last rank's rows come first.
-    """
+) -> RankedCall:
+    """Return the call; with ``is_reversed`` the last rank's rows come first."""
     counts = tuple(view.shape[0] for view in rows)
     shards = Shards(counts, full[0].shape[1], full[0].element.itemsize, is_reversed)
     workspace = Workspace.of(ranks, full, shards.max_units)
@@ -107,9 +112,7 @@ def gather_rows(
     for own, target, stream in zip(rows, full, ranks.streams, strict=True):
         backend_of(own.device).wait_for_producers((own, target), stream)
     with workspace.lock:
-        launches, addresses = operation.prepared(rows, full)
-        launches.run(addresses, ranks.streams)
-    return workspace, launches, addresses
+        return RankedCall(workspace, *operation.prepared(rows, full))
 
 
 # --- checks -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
@@ -21,6 +21,8 @@ from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Launch, backend_of
 from tmaasync.ops._all_gather import AllGather
 from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.epilogue import NO_EPILOGUE
+from tmaasync.ops._gemm.tiles import GemmMatrices
 from tmaasync.ops._layouts import Layout, Operand, padded_row_bytes
 from tmaasync.ops._matmul import Matmul
 from tmaasync.ops._operation import LaunchSequence
@@ -59,6 +61,13 @@ class _Matmul(Matmul):
     def _fits(self, config: TileConfig) -> bool:
         return not config.over_grid and super()._fits(config)
 
+    def bound(self, a: ArrayView, b: ArrayView, out: ArrayView) -> tuple[Launch, Sequence[int]]:
+        """Return the launch and its addresses."""
+        if self._orientation.swap_ab:
+            a, b = b, a
+        launch = self.prepared(lambda: self._prepare(a, b, out, NO_EPILOGUE))
+        return launch, GemmMatrices(a.address, b.address, out.address)
+
 
 class _Matmuls:
     """The GEMMs of this process's ranks, for operands and outputs of given layouts."""
@@ -66,20 +75,9 @@ class _Matmuls:
     def __init__(self, ranks: Ranks, *of: Sequence[Layout]) -> None:
         self._each = {rank: _Matmul(*(layouts[rank] for layouts in of)) for rank in ranks.local}
 
-    def run(self, *of: _Views, streams: Sequence[Any]) -> None:
-        for rank, one in self._each.items():
-            a, b, out = (views[rank] for views in of)
-            one.run(a, b, out, streams[rank])
-
-    def bound(self, *of: _Views) -> _Bound | None:
-        """Return the launches; None before the first run."""
-        if not all(one.is_bindable for one in self._each.values()):
-            return None
-        found = {
-            rank: one.bind([views[rank].address for views in of])
-            for rank, one in self._each.items()
-        }
-        return {rank: bound for rank, bound in found.items() if bound is not None}
+    def bound(self, *of: _Views) -> _Bound:
+        """Return the launches and their addresses."""
+        return {rank: one.bound(*(views[rank] for views in of)) for rank, one in self._each.items()}
 
 
 class MatmulThenReduce:
@@ -105,9 +103,8 @@ class MatmulThenReduce:
             all_reduce=all_reduce,
         )
 
-    def run(self, left: _Views, right: _Views, targets: _Views) -> _Done | None:
-        """Launch; return the launches, after the first call."""
-        streams = self._ranks.streams
+    def run(self, left: _Views, right: _Views, targets: _Views) -> _Done:
+        """Launch; return the memory that ranks share, the launches and their addresses."""
         part_bytes = self._shape[0] * padded_row_bytes(self._shape[1], self._element)
         slots = self._reduce.resident
         workspace = Workspace.of(self._ranks, left, slots, part_bytes, halves=1)
@@ -115,14 +112,9 @@ class MatmulThenReduce:
         outs = [out.over(view) for out, view in zip(self._outs, targets, strict=True)]
         _wait_for_producers(self._ranks, left, right, targets)
         with workspace.lock:
-            reduces, added = self._reduce.prepared(workspace, parts, outs)
-            multiplies = self._matmuls.bound(left, right, parts)
-            if multiplies is None:
-                self._matmuls.run(left, right, parts, streams=streams)
-                reduces.run(added, streams)
-                return None
-            done = _in_turn(multiplies, _with_addresses(reduces, added))
-            done.launches.run(done.addresses, streams)
+            reduces = _with_addresses(*self._reduce.prepared(workspace, parts, outs))
+            done = _in_turn(self._ranks, self._matmuls.bound(left, right, parts), reduces)
+            done.launches.run(done.addresses, self._ranks.streams)
         return workspace, *done
 
 
@@ -146,21 +138,16 @@ class GatherThenMatmul:
 
     def run(
         self, left: _Views, right: _Views, targets: _Views
-    ) -> tuple[RankedLaunches, RankedAddresses] | None:
-        """Launch; return the launches, after the first call."""
-        workspace, streams = self._workspace, self._workspace.ranks.streams
+    ) -> tuple[RankedLaunches, RankedAddresses]:
+        """Launch; return the launches and their addresses."""
+        workspace, ranks = self._workspace, self._workspace.ranks
         rows = [(a.in_rows() or a).over(view) for a, view in zip(self._left, left, strict=True)]
         gathered = _buffers(workspace, self._shape, self._element)
-        _wait_for_producers(workspace.ranks, left, right, targets)
+        _wait_for_producers(ranks, left, right, targets)
         with workspace.lock:
-            gathers, sent = self._gather.prepared(rows, gathered)
-            multiplies = self._matmuls.bound(gathered, right, targets)
-            if multiplies is None:
-                gathers.run(sent, streams)
-                self._matmuls.run(gathered, right, targets, streams=streams)
-                return None
-            done = _in_turn(_with_addresses(gathers, sent), multiplies)
-            done.launches.run(done.addresses, streams)
+            gathers = _with_addresses(*self._gather.prepared(rows, gathered))
+            done = _in_turn(ranks, gathers, self._matmuls.bound(gathered, right, targets))
+            done.launches.run(done.addresses, ranks.streams)
         return done
 
 
@@ -193,7 +180,7 @@ class _InTurn(NamedTuple):
     addresses: RankedAddresses
 
 
-def _in_turn(first: _Bound, second: _Bound) -> _InTurn:
+def _in_turn(ranks: Ranks, first: _Bound, second: _Bound) -> _InTurn:
     """Return the launches, one after the other."""
     launches = {
         rank: LaunchSequence(
@@ -202,4 +189,4 @@ def _in_turn(first: _Bound, second: _Bound) -> _InTurn:
         for rank in first
     }
     addresses = {rank: (first[rank][1], second[rank][1]) for rank in first}
-    return _InTurn(RankedLaunches(launches), addresses)
+    return _InTurn(RankedLaunches(launches, ranks.group), addresses)

@@ -387,9 +387,15 @@ RankedAddresses = Sequence[Sequence[int]] | Mapping[int, Any]
 
 
 class RankedLaunches(NamedTuple):
-    """The launches of this process's ranks; nothing is allocated or compiled after the first."""
+    """The launches of this process's ranks; nothing is allocated or compiled after the first.
+
+    Attributes:
+        launches: By rank.
+        group: The process group of the ranks, if any.
+    """
 
     launches: Mapping[int, Launch]
+    group: RankGroup | None
 
     @classmethod
     def prepared(
@@ -403,12 +409,16 @@ class RankedLaunches(NamedTuple):
         for launch, memory in both.values():
             launch.release()
             workspace.keep(memory)
-        if workspace.ranks.group is not None:
-            workspace.ranks.group.ready()
-        return cls({rank: launch for rank, (launch, _) in both.items()})
+        return cls({rank: launch for rank, (launch, _) in both.items()}, workspace.ranks.group)
 
     def run(self, addresses: RankedAddresses, streams: Sequence[Any]) -> None:
-        """Launch with the addresses and streams of each rank."""
+        """Launch with the addresses and streams of each rank.
+
+        In a first call this waits for all ranks, so the kernels of none wait for a compiler:
+        prepare whatever else the call launches before.
+        """
+        if self.group is not None:
+            self.group.ready()
         for rank, launch in self.launches.items():
             stream = streams[rank]
             launch.launch_at(addresses[rank], stream if isinstance(stream, int) else 0)
@@ -418,6 +428,18 @@ class RankedLaunches(NamedTuple):
         return [
             launch.bind(addresses[rank], streams[rank]) for rank, launch in self.launches.items()
         ]
+
+
+class RankedCall(NamedTuple):
+    """Prepared launches of one call, their addresses, and the memory that ranks share."""
+
+    workspace: Workspace
+    launches: RankedLaunches
+    addresses: RankedAddresses
+
+    def run(self) -> None:
+        with self.workspace.lock:
+            self.launches.run(self.addresses, self.workspace.ranks.streams)
 
 
 # --- repeated calls ---------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import shipped_kernel
 from tmaasync.ops._ranks import (
     MAX_RANKS,
+    RankedCall,
     RankedLaunches,
     Ranks,
     RepeatedCalls,
@@ -233,18 +234,24 @@ def _flat(views: _Views) -> Iterator[Violation]:
 
 
 def reduce_rows(
+    ranks: Ranks, rows: _Views, targets: _Views, shards: tuple[int, ...], *, all_reduce: bool
+) -> RankedCall:
+    """Launch; return the call."""
+    call = prepared_reduce(ranks, rows, targets, shards, all_reduce=all_reduce)
+    call.run()
+    return call
+
+
+def prepared_reduce(
     ranks: Ranks,
     rows: _Views,
     targets: _Views,
     shards: tuple[int, ...],
     *,
-    all_reduce: bool,
+    all_reduce: bool = False,
     is_reversed: bool = False,
-) -> tuple[Workspace, RankedLaunches, list[list[int]]]:
-    """Launch; return the memory that ranks share, the launches and their addresses.
-
-    With ``is_reversed`` the last rank's shard comes first.
-    """
+) -> RankedCall:
+    """Return the call; with ``is_reversed`` the last rank's shard comes first."""
     layouts = list(map(Layout.of, (*rows, *targets)))
     resident = resident_ctas(ranks, layouts[: len(ranks)])
     workspace = Workspace.of(ranks, rows, resident)
@@ -258,9 +265,7 @@ def reduce_rows(
     for own, target, stream in zip(rows, targets, ranks.streams, strict=True):
         backend_of(own.device).wait_for_producers((own, target), stream)
     with workspace.lock:
-        launches, addresses = operation.prepared(workspace, rows, targets)
-        launches.run(addresses, ranks.streams)
-    return workspace, launches, addresses
+        return RankedCall(workspace, *operation.prepared(workspace, rows, targets))
 
 
 def resident_ctas(ranks: Ranks, layouts: Sequence[Layout]) -> int:

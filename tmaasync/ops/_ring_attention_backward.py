@@ -14,7 +14,7 @@ from tmaasync._elements import element
 from tmaasync._kinds import check_flags
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.kernel import backend_of
-from tmaasync.ops._all_gather import gather_rows
+from tmaasync.ops._all_gather import prepared_gather
 from tmaasync.ops._flash.backward import (
     MAX_HEAD_DIM,
     Addresses,
@@ -35,7 +35,7 @@ from tmaasync.ops._flash.ring import RingSizes
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import overridden
 from tmaasync.ops._ranks import Ranks, Workspace, array_on, as_rows, pinned, unmovable, views_of
-from tmaasync.ops._reduce_ranks import reduce_rows
+from tmaasync.ops._reduce_ranks import prepared_reduce
 from tmaasync.ops._ring_attention import (
     RingOperands,
     array_violations,
@@ -260,23 +260,32 @@ class RingBackward:
     def run(self, every: Mapping[str, _Views]) -> None:
         """Launch; hold the workspace's lock."""
         ranks = self._workspace.ranks
-        # Compiled before a kernel of another process can wait for this one.
+        # All are compiled before a kernel of another process can wait for one.
         calls = {
             rank: list(self._calls(rank, {name: views[rank] for name, views in every.items()}))
             for rank in ranks.local
         }
-        for number, name in ((_K, "k"), (_V, "v")):
-            for own, full, is_last in self._exchanged(every[name], number):
-                gather_rows(ranks, own, full, is_reversed=is_last)
+        gathers = [
+            prepared_gather(ranks, own, full, is_reversed=is_last)
+            for number, name in ((_K, "k"), (_V, "v"))
+            for own, full, is_last in self._exchanged(every[name], number)
+        ]
+        reduces = [
+            prepared_reduce(
+                ranks, full, own, tuple(view.shape[0] for view in own), is_reversed=is_last
+            )
+            for number, name in ((_DK, "dk"), (_DV, "dv"))
+            for own, full, is_last in self._exchanged(every[name], number)
+        ]
+        for gather in gathers:
+            gather.run()
         for rank, own_calls in calls.items():
             stream = ranks.streams[rank]
             for steps, addresses in own_calls:
                 for launch, chosen in steps:
                     launch.launch_at(chosen(addresses), stream if isinstance(stream, int) else 0)
-        for number, name in ((_DK, "dk"), (_DV, "dv")):
-            for own, full, is_last in self._exchanged(every[name], number):
-                rows = tuple(view.shape[0] for view in own)
-                reduce_rows(ranks, full, own, rows, all_reduce=False, is_reversed=is_last)
+        for reduce in reduces:
+            reduce.run()
 
     # --- keys of all ranks ---
 

@@ -43,7 +43,6 @@ def all_gather_matmul(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Any:
     left[group.rank] = own
     count = len(ranks)
     gather_and_multiply(ranks, left, [right] * count, [target] * count, is_new=True)
-    group.ready()
     return out.contiguous()
 
 
@@ -55,7 +54,6 @@ def matmul_reduce_scatter(group: Group, a: Any, b: Any, rows: Sequence[int]) -> 
     targets = [_stand_in(target, count, b.shape[1]) for count in rows]
     targets[group.rank] = target
     multiply_and_reduce(MatmulReduceScatter, ranks, left, right, targets, is_new=True)
-    group.ready()
     return out.contiguous()
 
 
@@ -65,7 +63,6 @@ def matmul_all_reduce(group: Group, a: Any, b: Any, rows: object) -> Any:
     ranks, left, right = _row_parallel(group, "matmul_all_reduce", a, b, [a.shape[0]])
     outs = group.matrices(a.shape[0], b.shape[1], a.dtype)
     multiply_and_reduce(MatmulAllReduce, ranks, left, right, _views(*outs), is_new=True)
-    group.ready()
     return outs[group.rank].clone(memory_format=torch.contiguous_format)
 
 
@@ -80,7 +77,6 @@ def all_gather(group: Group, tensor: Any, rows: Sequence[int]) -> Any:
     parts = [_stand_in(own, count, whole.shape[1]) for count in rows]
     parts[group.rank] = own
     gather_rows(ranks, parts, _views(*full))
-    group.ready()
     mine = full[group.rank][:, :columns]
     return mine.clone(memory_format=torch.contiguous_format).view(sum(rows), *inner)
 
@@ -97,7 +93,6 @@ def reduce_scatter(group: Group, tensor: Any, rows: Sequence[int]) -> Any:
     targets = [_stand_in(target, count, out.shape[1]) for count in rows]
     targets[group.rank] = target
     reduce_rows(ranks, _views(*matrices), targets, tuple(rows), all_reduce=False)
-    group.ready()
     return out[:, :columns].contiguous().view(rows[group.rank], *inner)
 
 
@@ -113,7 +108,6 @@ def all_reduce(group: Group, tensor: Any, rows: object) -> Any:
     flat.copy_(tensor.reshape(-1))
     views = _views(*matrices)
     reduce_rows(ranks, views, views, tuple(even_shards(lines, len(ranks))), all_reduce=True)
-    group.ready()
     return flat.clone().view(tensor.shape)
 
 
@@ -143,7 +137,6 @@ def all_to_all(
     sources[group.rank] = own
     every = [] if combine else [written] * len(ranks)
     exchange_rows(ranks, sources, [given] * len(ranks), _views(*outs), every, combine=combine)
-    group.ready()
     mine = outs[group.rank][:, :columns].clone(memory_format=torch.contiguous_format)
     return mine.view(-1, *inner), ends
 
@@ -161,7 +154,6 @@ def ring_attention(
     each = RingOperands(*operands)
     scores = Scores.of(head_dim, causal, scale, None, None)
     attend(ranks, each, each.sizes(causal), scores, outs, sums)
-    group.ready()
     return out, lse
 
 
@@ -184,7 +176,6 @@ def ring_attention_backward(
     sizes = RingOperands(every["q"], every["k"], every["v"]).sizes(causal)
     scores = Scores.of(sizes.head_dim, False, scale, None, None)
     differentiate(ranks, sizes, scores, every, deterministic)
-    group.ready()
     return tuple(grads)
 
 
