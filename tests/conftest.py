@@ -240,6 +240,12 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def use_driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
-    """Puts a stand-in, such as `fake_driver.Driver`, in the place of the driver's bindings."""
-    return lambda driver: monkeypatch.setattr(bindings, "driver", lambda: driver)
+def use_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object], None]]:
+    """Puts a stand-in, such as `fake_driver.Driver`, in the place of the driver's bindings.
+
+    What the test leaves behind, and a traceback keeps alive, is given back to that driver. The
+    collector looks at what the test made alone: all objects of torch take it 0.9 s.
+    """
+    gc.freeze()
+    yield lambda driver: monkeypatch.setattr(bindings, "driver", lambda: driver)
+    gc.collect()

@@ -9,7 +9,7 @@ import ctypes
 import gc
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,11 @@ ROWS, COLUMNS = 64, 64
 
 
 @pytest.fixture
-def driver(
-    monkeypatch: pytest.MonkeyPatch, use_driver: Callable[[object], None]
-) -> Iterator[Driver]:
+def driver(monkeypatch: pytest.MonkeyPatch, use_driver: Callable[[object], None]) -> Driver:
     found = Driver(devices=3, argument_sizes=(16, 128, 4))
     use_driver(found)
     monkeypatch.delitem(sys.modules, "cupy", raising=False)  # the driver loads modules then
-    yield found
-    gc.collect()  # what a traceback kept alive frees its memory of this driver
+    return found
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> Any:

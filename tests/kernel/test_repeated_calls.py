@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import itertools
 import struct
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +94,12 @@ def machine(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     use_driver: Callable[[object], None],
-) -> Iterator[Machine]:
+) -> Machine:
     monkeypatch.setitem(sys.modules, "cupy", Cupy() if request.param == "cupy" else None)
     monkeypatch.setitem(
         sys.modules, "torch", Torch(has_guards=request.param != "torch without guards")
     )
-    yield Machine(Library(request.param.split()[0]), use_driver)
-    gc.collect()  # memory is given back to the driver that it came from
+    return Machine(Library(request.param.split()[0]), use_driver)
 
 
 @pytest.fixture
