@@ -20,7 +20,7 @@ from tmaasync._source.paths import shipped_kernels
 from tmaasync.cli import app
 from tmaasync.cli._shipped_kernels import kernels_of
 from tmaasync.kernel.source import arch_for, arch_without_device, source_of
-from tmaasync.lint import RULES, Finding, check, compiler, tensor_memory
+from tmaasync.lint import RULES, Finding, check, compiler, tcgen05
 from tmaasync.ops._flash.config import TileConfig as FlashConfig
 from tmaasync.ops._flash.tensor_memory import TensorMemoryConfig
 from tmaasync.ops._gemm.config import TileConfig
@@ -34,7 +34,7 @@ TUTORIAL = sorted((REPOSITORY / "examples").glob("[0-9][0-9]_*.py"))
 
 def findings(file: str) -> list[Finding]:
     source = source_of(HERE / file)
-    chip = (10, 0) if file == "tensor_memory.cu" else (9, 0)
+    chip = (10, 0) if file == "tcgen05.cu" else (9, 0)
     return check(source, arch_for(source, chip))
 
 
@@ -58,10 +58,10 @@ PLANTED = {
         (compiler.SPILL, "spilled", 'extern "C" __global__ void __launch_bounds__'),
         (compiler.ARRAY, "indexed", "for (int i = 0; i < 16; ++i) values[i] = p[i]"),
     ],
-    "tensor_memory.cu": [
-        (tensor_memory.UNFINISHED, "leaks", "if (threadIdx.x < 32) ptx::tcgen05_alloc"),
-        (tensor_memory.UNFINISHED, "leaks", "ptx::tcgen05_st"),
-        (tensor_memory.UNFINISHED, "leaks", "ptx::tcgen05_ld"),
+    "tcgen05.cu": [
+        (tcgen05.UNFINISHED, "leaks", "if (threadIdx.x < 32) ptx::tcgen05_alloc"),
+        (tcgen05.UNFINISHED, "leaks", "ptx::tcgen05_st"),
+        (tcgen05.UNFINISHED, "leaks", "ptx::tcgen05_ld"),
     ],
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tmaasync._source.compile import Assembly, Source, assemble, nvrtc_include_dirs
 from tmaasync._source.paths import include_dir
 from tmaasync.errors import ArgumentError
-from tmaasync.lint import compiler, tensor_memory
+from tmaasync.lint import compiler, tcgen05
 from tmaasync.lint.finding import Finding
 from tmaasync.lint.ptx import Function, entries
 
@@ -17,7 +17,7 @@ RULES = (
     compiler.SERIALISED,
     compiler.SPILL,
     compiler.ARRAY,
-    tensor_memory.UNFINISHED,
+    tcgen05.UNFINISHED,
 )
 
 
@@ -66,7 +66,7 @@ def _of(function: Function, assembly: Assembly, name: str) -> Iterator[Finding]:
     yield from compiler.advice(function, assembly.log)
     yield from compiler.claims(function, assembly.entries[name], assembly.log)
     yield from compiler.memory(function, assembly.entries[name])
-    yield from tensor_memory.unfinished(function)
+    yield from tcgen05.unfinished(function)
 
 
 def _order(finding: Finding) -> tuple[str, int, str]:

@@ -1,13 +1,8 @@
 #include "verify/places.hpp"
 
-namespace tmaasync_emulate {
+#include "policy/random.hpp"
 
-// The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-static uint64_t mixed(uint64_t word) {
-    word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
-    word = (word ^ word >> 27) * 0x94d049bb133111eb;
-    return word ^ word >> 31;
-}
+namespace tmaasync_emulate {
 
 uint64_t hash_of(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     uint64_t hash = 0;

@@ -12,7 +12,7 @@ from tmaasync.emulate.frontend.ptx.table import (
     conversions,
     matrices,
     memory,
-    tensor_memory,
+    tcgen05,
     threads,
     wmma,
 )
@@ -33,7 +33,7 @@ def rows_by_family() -> Mapping[str, tuple[Row, ...]]:
         threads,
         asynchronous,
         matrices,
-        tensor_memory,
+        tcgen05,
         wmma,
     )
     for row in (row for module in modules for row in module.ROWS):
