@@ -243,7 +243,7 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def use_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object], None]]:
     """Puts a stand-in, such as `fake_driver.Driver`, in the place of the driver's bindings.
 
-    What the test leaves behind, and a traceback keeps alive, is given back to that driver. The
+    What the test leaves and a traceback keeps alive is given back to that driver. The
     collector looks at what the test made alone: all objects of torch take it 0.9 s.
     """
     gc.freeze()

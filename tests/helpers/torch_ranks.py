@@ -379,7 +379,10 @@ def check_graphs(ranks: Ranks) -> None:
 
 
 def check_many_calls(ranks: Ranks) -> None:
-    """Calls of different shapes follow each other without a wait of the host, on two streams."""
+    """Calls of different shapes follow each other without a wait of the host, on two streams.
+
+    Every other call has its operands at other addresses than the one before.
+    """
     calls, streams = [], [torch.cuda.current_stream(), torch.cuda.Stream()]
     shapes = [(64, 256, 128), (700, 512, 256), (130, 128, 1024), (1, 64, 64)]
     operands = []
@@ -390,21 +393,30 @@ def check_many_calls(ranks: Ranks) -> None:
         operands.append((a, b, c))
     torch.cuda.synchronize()
     for number in range(120):
-        a, b, c = operands[number % len(shapes)]
-        mine = a[ranks.rank], b[ranks.rank], c[ranks.rank]
+        mine = [each[ranks.rank] for each in operands[number % len(shapes)]]
         with torch.cuda.stream(streams[number // 7 % 2]):
-            gathered = operators.all_gather_matmul(mine[0], mine[1])
-            scattered = operators.matmul_reduce_scatter(mine[2], mine[1])
-            reduced = operators.matmul_all_reduce(mine[2], mine[1])
-            calls.append((number % len(shapes), gathered, scattered, reduced))
+            if number % 2:
+                mine = [one.clone() for one in mine]
+            calls.append((number % len(shapes), [call(*mine) for call in _CALLS]))
     torch.cuda.synchronize()
-    for number, gathered, scattered, reduced in calls:
+    for number, found in calls:
         a, b, c = operands[number]
-        own = ranks.rank * len(a[0])
+        own = slice(ranks.rank * len(a[0]), (ranks.rank + 1) * len(a[0]))
         total = sum(x.double() @ y.double() for x, y in zip(c, b, strict=True))
-        assert is_close(gathered, torch.cat(a).double() @ b[ranks.rank].double())
-        assert is_close(scattered, total[own : own + len(a[0])], 4.0)
-        assert is_close(reduced, total, 4.0)
+        summed = sum(one.double() for one in c)
+        wanted = torch.cat(a).double() @ b[ranks.rank].double(), total[own], total
+        for one, exact in zip(found, (*wanted, torch.cat(a), summed[own], summed), strict=True):
+            assert is_close(one, exact, 4.0)
+
+
+_CALLS: tuple[Callable[..., Any], ...] = (
+    lambda a, b, c: operators.all_gather_matmul(a, b),
+    lambda a, b, c: operators.matmul_reduce_scatter(c, b),
+    lambda a, b, c: operators.matmul_all_reduce(c, b),
+    lambda a, b, c: operators.all_gather(a),
+    lambda a, b, c: operators.reduce_scatter(c),
+    lambda a, b, c: operators.all_reduce(c),
+)
 
 
 def main(rank: int, count: int, store: str, device: str, cases: list[str]) -> None:

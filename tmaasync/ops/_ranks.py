@@ -444,7 +444,7 @@ class RankedCall(NamedTuple):
 
 # --- repeated calls ---------------------------------------------------------------------------
 
-_MAX_CALLS = 1024
+MAX_CALLS = 1024
 
 
 class RepeatedCalls:
@@ -501,7 +501,7 @@ class RepeatedCalls:
         key = self._key(lists)
         if key is None:
             return
-        if len(self._calls) >= _MAX_CALLS:
+        if len(self._calls) >= MAX_CALLS:
             self._calls.clear()
         calls = launches.bind(addresses, workspace.ranks.streams)
         self._calls[key] = workspace, calls, tuple(frameworks)

@@ -22,13 +22,16 @@ import torch.distributed as dist
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
+from tmaasync._torch_internals import current_stream
 from tmaasync.errors import ArgumentError, BackendError, Violation
-from tmaasync.kernel import backend_of
+from tmaasync.kernel import Launch, backend_of
 from tmaasync.kernel.watch import budget_of
-from tmaasync.ops._ranks import Ranks
+from tmaasync.ops._call_cache import clear_on_forget
+from tmaasync.ops._ranks import MAX_CALLS, RankedAddresses, RankedLaunches, Ranks, Workspace
 from tmaasync.torch._symmetric import buffers_of, process_group
 
 _LEAST_BYTES = 1 << 16
+_ALIGNMENT = 128  # of addresses that a kernel may depend on
 _BUDGET_SECONDS = 10.0  # as of a wait for `Signals`
 
 
@@ -71,6 +74,59 @@ class Facts(NamedTuple):
     violations: tuple[Violation, ...] = ()
 
 
+Done = tuple[Workspace, RankedLaunches, RankedAddresses]
+
+
+class Launched(NamedTuple):
+    """The launch of a call, for later calls with tensors of the same layouts.
+
+    Attributes:
+        workspace: The memory that ranks share.
+        launch: This rank's.
+        addresses: Of that call, for `Launch.launch_at`.
+        spans: The first and last address of each tensor of that call.
+    """
+
+    workspace: Workspace
+    launch: Launch
+    addresses: Any
+    spans: Sequence[tuple[int, int]]
+
+    def run(self, starts: Sequence[int], stream: int) -> None:
+        """Launch with tensors at these addresses."""
+        self.workspace.signals.check()
+        moves = [
+            (first, last, start - first)
+            for (first, last), start in zip(self.spans, starts, strict=True)
+            if start != first
+        ]
+        addresses = _moved(self.addresses, moves) if moves else self.addresses
+        with self.workspace.lock:
+            self.launch.launch_at(addresses, stream)
+
+
+def _last_byte(tensor: Any) -> int:
+    """Return the offset of the last byte of a tensor."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last: int = tensor.element_size() * (1 + sum((size - 1) * step for size, step in steps)) - 1
+    return last
+
+
+def _overlap(spans: Sequence[tuple[int, int]]) -> bool:
+    """Return whether two tensors overlap: then an address does not say which one it is of."""
+    ordered = sorted(span for span in spans if span[1] >= span[0] > 0)
+    return any(end >= start for (_, end), (start, _) in itertools.pairwise(ordered))
+
+
+def _moved(addresses: Any, moves: Sequence[tuple[int, int, int]]) -> Any:
+    """Return addresses, or named tuples or tuples of them, with those in a span shifted."""
+    if isinstance(addresses, int):
+        shift: int = sum(step for first, last, step in moves if first <= addresses <= last)
+        return addresses + shift
+    parts = [_moved(one, moves) for one in addresses]
+    return type(addresses)(*parts) if hasattr(addresses, "_fields") else parts
+
+
 class Group:
     """The rank of this process in a group; one object for each group.
 
@@ -98,8 +154,15 @@ class Group:
         self.kept: dict[Hashable, Any] = {}
         self.stream: int = 0
         self._last: Any = None  # the stream of the last call
+        self._current = current_stream()
         self._device: Any = None
         self._buffers: dict[int, list[Any]] = {}
+        self._launched: dict[Hashable, Launched] = {}
+        clear_on_forget(self)
+
+    def clear(self) -> None:
+        """Forget earlier launches."""
+        self._launched.clear()
 
     @classmethod
     def of(cls, name: str) -> Group:
@@ -190,24 +253,55 @@ class Group:
             self._is_new = False
             self.exchange(Facts("all launches are prepared"))
 
-    # --- memory -------------------------------------------------------------------------------
+    # --- launches -----------------------------------------------------------------------------
 
-    def ranks(self, view: ArrayView) -> Ranks:
-        """Return the ranks of a call whose own array this is, in the order of earlier calls."""
-        if self._device not in {None, view.device}:
+    def enter(self, tensor: Any) -> None:
+        """Order this call on the GPU of its tensor after earlier calls."""
+        device = tensor.get_device()
+        if self._device not in {None, device}:
             raise ArgumentError(
-                f"this call is on cuda:{view.device}, and earlier ones with this group were on "
+                f"this call is on cuda:{device}, and earlier ones with this group were on "
                 f"cuda:{self._device}. A rank has one GPU."
             )
-        self._device = view.device
-        stream = torch.cuda.current_stream(view.device)
-        if stream != self._last:
-            if self._last is not None and not torch.cuda.is_current_stream_capturing():
-                stream.wait_stream(self._last)
-            self._last = stream
-        backend = backend_of(view.device)
-        self.stream = backend.stream(("torch",))
-        return Ranks((backend.memory_of(view),) * self.count, (), self)
+        self._device = device
+        if self._last is not None and self._current(device) == self.stream:
+            return
+        stream = torch.cuda.current_stream(device)
+        if self._last is not None and not torch.cuda.is_current_stream_capturing():
+            stream.wait_stream(self._last)
+        self._last, self.stream = stream, stream.cuda_stream
+
+    def ranks(self, view: ArrayView) -> Ranks:
+        """Return the ranks of a call whose own array this is."""
+        return Ranks((backend_of(view.device).memory_of(view),) * self.count, (), self)
+
+    def launch(
+        self, key: Hashable, tensors: Sequence[Any], first: Callable[[], Done | None]
+    ) -> None:
+        """Launch as for earlier tensors with this key and these layouts, or by ``first``.
+
+        Args:
+            key: Of the call, for equal layouts.
+            tensors: All that the kernels reach, but for memory that ranks share.
+            first: Launches, and returns the launches, unless calls need more than them.
+        """
+        seen = [one for one in map(_arrays.fingerprint, tensors) if one is not None]
+        kept = key, *((layout, start % _ALIGNMENT) for start, layout in seen)
+        found = self._launched.get(kept)
+        if found is not None:
+            self.ready()
+            found.run([start for start, _ in seen], self.stream)
+            return
+        done = first()
+        spans = [(one.data_ptr(), one.data_ptr() + _last_byte(one)) for one in tensors]
+        if done is not None and len(seen) == len(tensors) and not _overlap(spans):
+            if len(self._launched) >= MAX_CALLS:
+                self._launched.clear()
+            workspace, launches, addresses = done
+            launch, own = launches.launches[self.rank], addresses[self.rank]
+            self._launched[kept] = Launched(workspace, launch, own, spans)
+
+    # --- memory -------------------------------------------------------------------------------
 
     def shared(self, shape: tuple[int, ...], kind: str) -> list[ArrayView]:
         """See `RankGroup`."""
@@ -230,13 +324,20 @@ class Group:
         A call may use it until its last kernel: the buffer is the next call's. A peer reaches it
         only while a kernel of this rank runs that waits for the peer.
         """
+        return [self._matrix(rank, rows, columns, dtype) for rank in range(self.count)]
+
+    def matrix(self, rows: int, columns: int, dtype: Any) -> Any:
+        """Return this rank's own of `matrices`."""
+        return self._matrix(self.rank, rows, columns, dtype)
+
+    def _matrix(self, rank: int, rows: int, columns: int, dtype: Any) -> Any:
         itemsize = dtype.itemsize
         pitch = -(-columns * itemsize // 16) * 16 // itemsize
         size = max(_LEAST_BYTES, 1 << (rows * pitch * itemsize - 1).bit_length())
         found = self._buffers.get(size)
         if found is None:
             found = self._buffers[size] = self._zeros(size)
-        return [one.view(dtype)[: rows * pitch].view(rows, pitch)[:, :columns] for one in found]
+        return found[rank].view(dtype)[: rows * pitch].view(rows, pitch)[:, :columns]
 
 
 _GROUPS: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +11,14 @@ import torch
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
 from tmaasync.ops._all_gather import gather_rows
 from tmaasync.ops._all_gather_matmul import gather_and_multiply
 from tmaasync.ops._all_to_all import exchange_rows
 from tmaasync.ops._flash.gradients import GRADIENTS, INPUTS
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._gemm.config import LINE_BYTES
-from tmaasync.ops._layouts import Layout, Operand
+from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul_reduce import (
     MatmulAllReduce,
     MatmulReduceScatter,
@@ -27,72 +29,96 @@ from tmaasync.ops._reduce_ranks import reduce_rows
 from tmaasync.ops._ring_attention import RingOperands, attend
 from tmaasync.ops._ring_attention_backward import differentiate
 from tmaasync.torch._attention_options import reachable
-from tmaasync.torch._group import Group
+from tmaasync.torch._group import Done, Group
 
 _SECTOR_BYTES = 16  # TMA moves multiples
 _FLAT_COLUMNS = 256  # of contiguous tensors as matrices
 
 
 def all_gather_matmul(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Any:
+    group.enter(a)
     a, b = _in_rows(a), _operand(b)
     out = _padded(a, sum(rows), b.shape[1])
-    own, right, target = _views(a, b, out)
-    ranks = group.ranks(own)
-    _agree(group, "all_gather_matmul", a, rows, a.shape[1])
-    left = [_stand_in(own, count, a.shape[1]) for count in rows]
-    left[group.rank] = own
-    count = len(ranks)
-    gather_and_multiply(ranks, left, [right] * count, [target] * count, is_new=True)
+
+    def first() -> Done | None:
+        own, right, target = _views(a, b, out)
+        _agree(group, "all_gather_matmul", a, rows, a.shape[1])
+        left = [_stand_in(own, count, a.shape[1]) for count in rows]
+        left[group.rank] = own
+        every = [[one] * group.count for one in (right, target)]
+        return gather_and_multiply(group.ranks(own), left, *every, is_new=True)
+
+    group.launch(("all_gather_matmul", *rows), (a, b, out), first)
     return out.contiguous()
 
 
 def matmul_reduce_scatter(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Any:
+    group.enter(a)
     a, b = _in_rows(a), _operand(b)
     out = _padded(a, rows[group.rank], b.shape[1])
-    (target,) = _views(out)
-    ranks, left, right = _row_parallel(group, "matmul_reduce_scatter", a, b, rows)
-    targets = [_stand_in(target, count, b.shape[1]) for count in rows]
-    targets[group.rank] = target
-    multiply_and_reduce(MatmulReduceScatter, ranks, left, right, targets, is_new=True)
+
+    def first() -> Done | None:
+        (target,) = _views(out)
+        ranks, left, right = _row_parallel(group, "matmul_reduce_scatter", a, b, rows)
+        targets = [_stand_in(target, count, b.shape[1]) for count in rows]
+        targets[group.rank] = target
+        return multiply_and_reduce(MatmulReduceScatter, ranks, left, right, targets, is_new=True)
+
+    group.launch(("matmul_reduce_scatter", *rows), (a, b, out), first)
     return out.contiguous()
 
 
 def matmul_all_reduce(group: Group, a: Any, b: Any, rows: object) -> Any:
     del rows  # the output has the rows of a
+    group.enter(a)
     a, b = _in_rows(a), _operand(b)
-    ranks, left, right = _row_parallel(group, "matmul_all_reduce", a, b, [a.shape[0]])
-    outs = group.matrices(a.shape[0], b.shape[1], a.dtype)
-    multiply_and_reduce(MatmulAllReduce, ranks, left, right, _views(*outs), is_new=True)
-    return outs[group.rank].clone(memory_format=torch.contiguous_format)
+    out = a.shape[0], b.shape[1], a.dtype
+
+    def first() -> Done | None:
+        ranks, left, right = _row_parallel(group, "matmul_all_reduce", a, b, [a.shape[0]])
+        outs = _views(*group.matrices(*out))
+        return multiply_and_reduce(MatmulAllReduce, ranks, left, right, outs, is_new=True)
+
+    group.launch("matmul_all_reduce", (a, b), first)
+    return group.matrix(*out).clone(memory_format=torch.contiguous_format)
 
 
 def all_gather(group: Group, tensor: Any, rows: Sequence[int]) -> Any:
     inner = tensor.shape[1:]
     columns = math.prod(inner)
+    group.enter(tensor)
     whole = _whole_sectors(tensor.reshape(tensor.shape[0], columns))
-    (own,) = _views(whole)
-    ranks = group.ranks(own)
-    _agree(group, "all_gather", tensor, rows, inner)
-    full = group.matrices(sum(rows), whole.shape[1], tensor.dtype)
-    parts = [_stand_in(own, count, whole.shape[1]) for count in rows]
-    parts[group.rank] = own
-    gather_rows(ranks, parts, _views(*full))
-    mine = full[group.rank][:, :columns]
+    full = sum(rows), whole.shape[1], tensor.dtype
+
+    def first() -> Done:
+        (own,) = _views(whole)
+        _agree(group, "all_gather", tensor, rows, inner)
+        parts = [_stand_in(own, count, whole.shape[1]) for count in rows]
+        parts[group.rank] = own
+        return gather_rows(group.ranks(own), parts, _views(*group.matrices(*full)))
+
+    group.launch(("all_gather", inner, *rows), (whole,), first)
+    mine = group.matrix(*full)[:, :columns]
     return mine.clone(memory_format=torch.contiguous_format).view(sum(rows), *inner)
 
 
 def reduce_scatter(group: Group, tensor: Any, rows: Sequence[int]) -> Any:
     inner = tensor.shape[1:]
     columns = math.prod(inner)
+    group.enter(tensor)
     out = _padded(tensor, rows[group.rank], columns, is_whole=True)
-    (target,) = _views(out)
-    ranks = group.ranks(target)
     _agree(group, "reduce_scatter", tensor, rows, inner)
-    matrices = group.matrices(tensor.shape[0], out.shape[1], tensor.dtype)
-    matrices[group.rank][:, :columns] = tensor.reshape(tensor.shape[0], columns)
-    targets = [_stand_in(target, count, out.shape[1]) for count in rows]
-    targets[group.rank] = target
-    reduce_rows(ranks, _views(*matrices), targets, tuple(rows), all_reduce=False)
+    whole = tensor.shape[0], out.shape[1], tensor.dtype
+    group.matrix(*whole)[:, :columns] = tensor.reshape(tensor.shape[0], columns)
+
+    def first() -> Done:
+        (target,) = _views(out)
+        targets = [_stand_in(target, count, out.shape[1]) for count in rows]
+        targets[group.rank] = target
+        sources, ranks = _views(*group.matrices(*whole)), group.ranks(target)
+        return reduce_rows(ranks, sources, targets, tuple(rows), all_reduce=False)
+
+    group.launch(("reduce_scatter", *whole, *rows), (out,), first)
     return out[:, :columns].contiguous().view(rows[group.rank], *inner)
 
 
@@ -100,14 +126,18 @@ def all_reduce(group: Group, tensor: Any, rows: object) -> Any:
     del rows
     count = tensor.numel()
     lines = -(-count // _FLAT_COLUMNS)
-    (view,) = _views(torch.empty(0, dtype=tensor.dtype, device=tensor.device))
-    ranks = group.ranks(view)
+    group.enter(tensor)
     _agree(group, "all_reduce", tensor, [tensor.shape[0]], tensor.shape[1:])
-    matrices = group.matrices(lines, _FLAT_COLUMNS, tensor.dtype)
-    flat = matrices[group.rank].view(-1)[:count]
+    whole = lines, _FLAT_COLUMNS, tensor.dtype
+    flat = group.matrix(*whole).view(-1)[:count]
     flat.copy_(tensor.reshape(-1))
-    views = _views(*matrices)
-    reduce_rows(ranks, views, views, tuple(even_shards(lines, len(ranks))), all_reduce=True)
+
+    def first() -> Done:
+        views = _views(*group.matrices(*whole))
+        shards = tuple(even_shards(lines, group.count))
+        return reduce_rows(group.ranks(views[0]), views, views, shards, all_reduce=True)
+
+    group.launch(("all_reduce", *whole), (), first)
     return flat.clone().view(tensor.shape)
 
 
@@ -123,22 +153,28 @@ def all_to_all(
 ) -> tuple[Any, Any]:
     inner = tensor.shape[1:]
     columns = math.prod(inner)
+    group.enter(tensor)
+    group.agree(call, None, lambda: f"{call}, {_gpu(tensor.device)}")
     whole = _whole_sectors(tensor.reshape(tensor.shape[0], columns))
     ends = counts.new_empty(0 if combine else counts.shape[0] // group.count)
-    own, given, written = _views(whole, counts.contiguous(), ends)
-    ranks = group.ranks(own)
-    group.agree(call, None, lambda: f"{call}, {_gpu(tensor.device)}")
-    rooms = [room] * len(ranks)
+    counts, rooms = counts.contiguous(), [room] * group.count
     sent, received = (rooms, rows) if combine else (rows, rooms)
-    full = group.matrices(max(received), whole.shape[1], tensor.dtype)
-    outs = [one[:count] for one, count in zip(full, received, strict=True)]
-    outs[group.rank].zero_()  # what receives no row; peers store when this rank's kernel runs
-    sources = [_stand_in(own, count, whole.shape[1]) for count in sent]
-    sources[group.rank] = own
-    every = [] if combine else [written] * len(ranks)
-    exchange_rows(ranks, sources, [given] * len(ranks), _views(*outs), every, combine=combine)
-    mine = outs[group.rank][:, :columns].clone(memory_format=torch.contiguous_format)
-    return mine.view(-1, *inner), ends
+    full = max(received), whole.shape[1], tensor.dtype
+    mine = group.matrix(*full)[: received[group.rank]]
+    mine.zero_()  # what receives no row; peers store when this rank's kernel runs
+
+    def first() -> Done:
+        own, given, written = _views(whole, counts, ends)
+        outs = [one[:count] for one, count in zip(group.matrices(*full), received, strict=True)]
+        sources = [_stand_in(own, count, whole.shape[1]) for count in sent]
+        sources[group.rank] = own
+        every = [[one] * group.count for one in (given, written)]
+        lists = sources, every[0], _views(*outs), [] if combine else every[1]
+        return exchange_rows(group.ranks(own), *lists, combine=combine)
+
+    group.launch(call, (whole, counts, ends), first)
+    kept = mine[:, :columns].clone(memory_format=torch.contiguous_format)
+    return kept.view(-1, *inner), ends
 
 
 def ring_attention(
@@ -149,11 +185,16 @@ def ring_attention(
     lse = q.new_empty((batch, heads, length), dtype=torch.float32)
     if out.numel() == 0:
         return out, lse
-    ranks, lists = _alike(group, call, *map(reachable, (q, k, v)), out, lse)
-    *operands, outs, sums = lists
-    each = RingOperands(*operands)
-    scores = Scores.of(head_dim, causal, scale, None, None)
-    attend(ranks, each, each.sizes(causal), scores, outs, sums)
+    tensors = *map(reachable, (q, k, v)), out, lse
+    group.enter(q)
+
+    def first() -> Done:
+        ranks, (*operands, outs, sums) = _alike(group, call, *tensors)
+        each = RingOperands(*operands)
+        scores = Scores.of(head_dim, causal, scale, None, None)
+        return attend(ranks, each, each.sizes(causal), scores, outs, sums)
+
+    group.launch(call, tensors, first)
     return out, lse
 
 
@@ -170,6 +211,7 @@ def ring_attention_backward(
     grads = [torch.empty_like(one, memory_format=torch.contiguous_format) for one in (q, k, v)]
     if q.numel() == 0:
         return tuple(grads)
+    group.enter(q)
     given = dout, q, _whole_heads(k), _whole_heads(v), out, lse.contiguous()
     ranks, lists = _alike(group, call, *given, *grads)
     every = dict(zip((*INPUTS, *GRADIENTS), lists, strict=True))
@@ -263,14 +305,27 @@ def _copied(matrix: Any) -> Any:
 
 def _in_rows(matrix: Any) -> Any:
     """Return the matrix, or a copy, with rows that TMA can load."""
-    (view,) = _views(matrix)
-    return matrix if Layout.of(view).in_rows() is not None else _copied(matrix)
+    return matrix if _is_reachable(*_layout(matrix)) else _copied(matrix)
 
 
 def _operand(matrix: Any) -> Any:
     """Return the matrix, or a copy, so that TMA can load its rows or its columns."""
-    (view,) = _views(matrix)
-    return _copied(matrix) if Operand.of(Layout.of(view)).is_staged else matrix
+    layout = _layout(matrix)
+    return (
+        matrix if _is_reachable(*layout) or _is_reachable(*_layout(matrix.mT)) else _copied(matrix)
+    )
+
+
+def _layout(matrix: Any) -> tuple[Any, ...]:
+    is_aligned = matrix.data_ptr() % _SECTOR_BYTES == 0
+    return matrix.shape, matrix.stride(), matrix.dtype, is_aligned
+
+
+@functools.lru_cache(maxsize=1024)  # a view and its layout cost 10 us a call (H200's host)
+def _is_reachable(shape: Any, strides: tuple[int, ...], dtype: Any, is_aligned: bool) -> bool:
+    held = element(dtype)
+    steps = tuple(step * held.itemsize for step in strides)
+    return Layout(tuple(shape), steps, held, None, is_aligned).in_rows() is not None
 
 
 def _whole_heads(tensor: Any) -> Any:
