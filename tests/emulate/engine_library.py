@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import arrays_in_memory
 import numpy as np
 import numpy.typing as npt
 from emulate import tma_oracle as oracle
@@ -117,9 +118,8 @@ def _as_c(argument: Any) -> Any:
 
 
 def aligned(size: int, alignment: int = 1024) -> Bytes:
-    raw = np.zeros(size + alignment, np.uint8)
-    start = -raw.ctypes.data % alignment
-    return raw[start : start + size]
+    found: Bytes = arrays_in_memory.aligned(size, np.uint8, alignment=alignment)
+    return found
 
 
 def random_bytes(size: int, seed: int) -> Bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 from bodies import chosen
 
 from tmaasync import CompileError, Kernel
@@ -244,9 +245,7 @@ CASES = [(arch, name) for arch, bodies in OF_CHIPS.items() for name in bodies]
 def words() -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
     rng = np.random.default_rng(51)
     # 32 bytes are read at once: the array begins at a multiple of them.
-    room = np.zeros(32 * 16 + 8, np.uint32)
-    first = -room.ctypes.data % 32 // 4
-    found = room[first : first + 32 * 16].reshape(32, 16)
+    found: np.ndarray[tuple[int, int], np.dtype[np.uint32]] = aligned((32, 16), np.uint32)
     found[:] = rng.integers(0, 1 << 32, (32, 16), np.uint64).astype(np.uint32)
     found[:, :4] = rng.normal(0, 2, (32, 4)).astype(np.float32).view(np.uint32)
     found[:, 12] = rng.choice([0x44444444, 0xEEEEEEEE, 0x94D6C8E4], 32)
@@ -258,9 +257,7 @@ def words() -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
 def test_a_function_is_its_instruction(arch: str, name: str) -> None:
     text = SOURCE.replace("BODIES", chosen(OF_CHIPS[arch].values()))
     given = words()
-    room = np.zeros(64 * 8 + 8, np.uint32)
-    first = -room.ctypes.data % 32 // 4
-    out = room[first : first + 64 * 8].reshape(2, 32, 8)
+    out = aligned((2, 32, 8), np.uint32)
 
     Kernel(text, "both", arch=arch)(1, 32, (given, out, [*OF_CHIPS[arch]].index(name)))
 

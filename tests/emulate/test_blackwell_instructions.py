@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import arrays_in_memory
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -320,10 +321,9 @@ SPELLINGS = (
 
 def aligned(words: Words) -> Words:
     """Copy an array to an address that is a multiple of 32 bytes."""
-    room = np.zeros(words.size + 8, np.uint32)
-    start = -room.ctypes.data % 32 // 4
-    room[start : start + words.size] = words.ravel()
-    return room[start : start + words.size]
+    room: Words = arrays_in_memory.aligned(words.size, np.uint32)
+    room[:] = words.ravel()
+    return room
 
 
 WIDES = WIDE.replace(

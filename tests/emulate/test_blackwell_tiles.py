@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 from parity.tile_oracle import loaded
 
 from tmaasync import (
@@ -41,9 +42,7 @@ def bits_of(packed: Any, width: int) -> Any:
 
 def drawn(rows: int, row_bytes: int) -> Any:
     """Return random bytes that start at a multiple of 128."""
-    memory = np.empty(rows * row_bytes + 128, np.uint8)
-    start = -memory.ctypes.data % 128
-    array = memory[start : start + rows * row_bytes].reshape(rows, row_bytes)
+    array = aligned((rows, row_bytes), np.uint8)
     array[:] = np.random.default_rng(row_bytes).integers(0, 256, array.shape)
     return array
 

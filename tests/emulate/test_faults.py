@@ -6,6 +6,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 
 from tmaasync import EmulatedFault, Kernel, create_ragged_tensor_map, create_tma_tile
 from tmaasync.emulate import scheduled
@@ -291,9 +292,7 @@ extern "C" __global__ void misaligned(char* out, const char* in, int bytes, int 
 
 @pytest.mark.parametrize("size", [2, 4, 8, 16])
 def test_an_access_at_an_address_that_is_no_multiple_of_its_size_is_a_fault(size: int) -> None:
-    whole = np.zeros(96, np.uint8)
-    start = -whole.ctypes.data % 16
-    out, source = whole[start : start + 32], whole[start + 32 : start + 64]
+    out, source = aligned((2, 32), np.uint8)
     kernel = Kernel(MISALIGNED, "misaligned")
     kernel(1, 1, (out, source, size, 16, 16))
     kernel(1, 1, (out, source, size, 16 - size, -(16 - size)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 
 from tmaasync import EmulatedFault, Kernel
 
@@ -67,9 +68,7 @@ extern "C" __global__ void build(float* array, TensorMap* maps, float* out, int 
 def build(array: Any, rows: int, swizzle: int, *, has_address: bool = True) -> Any:
     source = SOURCE.replace("SWIZZLE", str(swizzle))
     source = source.replace("ADDRESS", "" if has_address else "if (false)")
-    memory, out = np.zeros(3 * 128, np.uint8), np.full((2, 8, 32), -1, np.float32)
-    start = -memory.ctypes.data % 128
-    maps = memory[start : start + 256]
+    maps, out = aligned(256, np.uint8), np.full((2, 8, 32), -1, np.float32)
     Kernel(source, "build")(2, 32, (array, maps, out, rows, 32))
     return out.reshape(16, 32)
 

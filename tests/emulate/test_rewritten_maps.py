@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 
 from tmaasync import EmulatedRace, Kernel, TMATensorTileArray, create_tma_tile, emulate
 
@@ -48,9 +49,7 @@ def map_of(array: Any) -> Any:
 
 
 def aligned_maps() -> Any:
-    memory = np.zeros(512, np.uint8)
-    start = -memory.ctypes.data % 128
-    return memory[start : start + 128]
+    return aligned(128, np.uint8)
 
 
 def use(maps: Any, *, acquires: bool = False, expected: float) -> None:

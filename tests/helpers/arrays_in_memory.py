@@ -15,6 +15,22 @@ from tmaasync._arrays import ArrayView
 Array = np.ndarray[Any, Any]
 
 
+def aligned(
+    shape: tuple[int, ...] | int,
+    dtype: Any = np.float32,
+    *,
+    alignment: int = 256,
+    offset_bytes: int = 0,
+    fill: int = 0,
+) -> Any:
+    """An array of zeros, or other bytes, an offset after a multiple of the alignment."""
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
+    whole = np.full(size + 2 * alignment, fill, np.uint8)
+    start = -whole.ctypes.data % alignment + offset_bytes
+    return whole[start : start + size].view(kind).reshape(shape)
+
+
 def addresses(seen: ArrayView) -> list[int]:
     """The address of every element, counted out one by one."""
     return [

@@ -16,6 +16,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from arrays_in_memory import aligned
 
 from tmaasync import CopyPlan, Swizzle, TensorMapSpec, plan_copy
 from tmaasync._elements import element
@@ -63,9 +64,8 @@ class Problem:
 
 def buffer_of(size: int) -> np.ndarray[Any, Any]:
     """Bytes that start at a multiple of 256."""
-    whole = np.zeros(size + _SLACK, np.uint8)
-    start = -whole.ctypes.data % _SLACK
-    return whole[start : start + size]
+    found: np.ndarray[Any, Any] = aligned(size, np.uint8, alignment=_SLACK)
+    return found
 
 
 # --- drawing ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 from fake_arrays import CupyArray
 from fake_driver import Driver
 
@@ -41,13 +42,6 @@ def driver(monkeypatch: pytest.MonkeyPatch, use_driver: Callable[[object], None]
     use_driver(found)
     monkeypatch.delitem(sys.modules, "cupy", raising=False)  # the driver loads modules then
     return found
-
-
-def aligned(shape: tuple[int, ...], dtype: Any) -> Any:
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + 128, np.uint8)
-    start = -memory.ctypes.data % 128
-    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def tile(device: int) -> Any:

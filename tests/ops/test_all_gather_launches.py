@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 from fake_arrays import CupyArray
 from fake_driver import Driver
 
@@ -48,19 +49,12 @@ def fake_cupy() -> Any:
     )
     function = SimpleNamespace(kernel=SimpleNamespace(ptr=99))
     cupy.RawModule = lambda path: SimpleNamespace(get_function=lambda name: function)
-    cupy.empty = lambda shape, dtype: CupyArray(aligned(shape, dtype), current[-1])
+    cupy.empty = lambda shape, dtype: CupyArray(aligned(shape, dtype, fill=0xFF), current[-1])
     return cupy
 
 
-def aligned(shape: tuple[int, ...], dtype: Any) -> Any:
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.full(size + 128, 0xFF, np.uint8)
-    start = -memory.ctypes.data % 128
-    return memory[start : start + size].view(dtype).reshape(shape)
-
-
 def on(device: int, *shape: int) -> Any:
-    return CupyArray(aligned(shape, np.float16), device)
+    return CupyArray(aligned(shape, np.float16, fill=0xFF), device)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 
 from tmaasync import ArgumentError, ArrayTypeError, ops
 from tmaasync._arrays import view
@@ -151,9 +152,7 @@ def attention_of(
 
 
 def test_an_address_off_the_granule_is_refused() -> None:
-    bytes_ = np.zeros(K.nbytes + 64, np.uint8)
-    start = -bytes_.ctypes.data % 16 + 2
-    off = bytes_[start : start + K.nbytes].view(np.float16).reshape(K.shape)
+    off = aligned(K.shape, np.float16, offset_bytes=2)
 
     refused(ArgumentError, r"v's address is 0x[0-9a-f]+; TMA reads from multiples of 16", v=off)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 from fake_arrays import CupyArray, Tensor, Torch
 from ops.conftest import Make, on_device
 
@@ -21,9 +22,7 @@ SHAPE = (4, 16)
 
 
 def memory(shape: tuple[int, ...] = SHAPE, shift_bytes: int = 0) -> Any:
-    raw = np.zeros(2 * int(np.prod(shape)) + 256, np.uint8)
-    start = -raw.ctypes.data % 128 + shift_bytes
-    return raw[start : start + 2 * int(np.prod(shape))].view(np.float16).reshape(shape)
+    return aligned(shape, np.float16, alignment=128, offset_bytes=shift_bytes)
 
 
 class Launch:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 from fake_arrays import Cupy, CupyArray, Tensor, Torch
 from ops.conftest import Make, on_device
 from ops.test_call_cache import Launch, addresses, cache_with, remember
@@ -25,10 +26,7 @@ def three(make: Make) -> Arrays:
 
 
 def typed(shape: tuple[int, ...], dtype: Any = np.float16, shift_bytes: int = 0) -> Any:
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + 256, np.uint8)
-    start = -raw.ctypes.data % 128 + shift_bytes
-    return raw[start : start + size].view(dtype).reshape(shape)
+    return aligned(shape, dtype, alignment=128, offset_bytes=shift_bytes)
 
 
 def test_arrays_like_the_first_ones_find_its_entry_their_addresses_and_the_stream(

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import arrays_in_memory
 import numpy as np
 import pytest
 from fake_arrays import Cupy, CupyArray
@@ -17,9 +18,7 @@ from tmaasync.ops._layouts import Layout
 
 
 def aligned(size: int, fill: int) -> Any:
-    whole = np.full(size + 128, fill, np.uint8)
-    start = -whole.ctypes.data % 128
-    return whole[start : start + size]
+    return arrays_in_memory.aligned(size, np.uint8, fill=fill)
 
 
 @pytest.mark.parametrize("size", [1024, 1003, 7])  # of which TMA leaves none, 11 and all

@@ -9,19 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 from fake_arrays import Cupy, CupyArray, Tensor, Torch
 
 from tmaasync import ArgumentError, TensorMapError, _arrays, ops
 from tmaasync.ops._call_cache import forget
 from tmaasync.ops._ragged import RaggedCopy
-
-
-def aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
-    kind = np.dtype(dtype)
-    size = int(np.prod(shape)) * kind.itemsize
-    whole = np.zeros(size + 128, np.uint8)
-    start = -whole.ctypes.data % 128
-    return whole[start : start + size].view(kind).reshape(shape)
 
 
 def test_an_operation_refuses_what_does_not_fit() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import arrays_in_memory
 import numpy as np
 import pytest
 
@@ -120,10 +121,9 @@ STORED = """
 
 def words_of(bits: int) -> Any:
     """Return a map in 128 aligned bytes of its own."""
-    memory = np.zeros(512, np.uint8)
-    start = -memory.ctypes.data % 128
-    memory[start : start + 128] = np.frombuffer(bits.to_bytes(128, "little"), np.uint8)
-    return memory[start : start + 128]
+    map_ = aligned(1, 128)[0]
+    map_[:] = np.frombuffer(bits.to_bytes(128, "little"), np.uint8)
+    return map_
 
 
 def bits_of(spec: Any) -> int:
@@ -131,9 +131,7 @@ def bits_of(spec: Any) -> int:
 
 
 def aligned(rows: int, row_bytes: int) -> Any:
-    memory = np.zeros(rows * row_bytes + 128, np.uint8)
-    start = -memory.ctypes.data % 128
-    return memory[start : start + rows * row_bytes].reshape(rows, row_bytes)
+    return arrays_in_memory.aligned((rows, row_bytes), np.uint8)
 
 
 def copied(

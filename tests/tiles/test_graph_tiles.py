@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import arrays_in_memory
 import numpy as np
 import pytest
 
@@ -115,10 +116,7 @@ def captured(use_driver: Callable[[object], None]) -> Any:
 
 
 def aligned(shape: tuple[int, ...], dtype: Any = np.float16) -> Any:
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    whole = np.zeros(size + 256, np.uint8)
-    start = -whole.ctypes.data % 256
-    return whole[start : start + size].view(dtype).reshape(shape)
+    return arrays_in_memory.aligned(shape, dtype)
 
 
 def pointer(array: Any, offset: int = 0) -> bytes:

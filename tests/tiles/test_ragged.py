@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,15 +26,6 @@ from tmaasync import (
 )
 from tmaasync._ragged.batch import BatchNames, checked_cu_seqlens
 from tmaasync.ragged import cumulative_lengths
-
-
-def aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
-    kind = np.dtype(dtype)
-    size = int(np.prod(shape)) * kind.itemsize
-    whole = np.zeros(size + 128, np.uint8)
-    start = -whole.ctypes.data % 128
-    return whole[start : start + size].view(kind).reshape(shape)
-
 
 PACKED = aligned((149, 16, 128))
 

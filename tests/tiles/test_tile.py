@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from arrays_in_memory import aligned
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,16 +26,6 @@ from tmaasync import (
     create_tma_tile,
     create_tma_tile_template,
 )
-
-
-def aligned(shape: tuple[int, ...], dtype: Any = np.float32, alignment: int = 128) -> Any:
-    """A zeroed array at a multiple of ``alignment`` bytes."""
-    kind = np.dtype(dtype)
-    size = int(np.prod(shape)) * kind.itemsize
-    whole = np.zeros(size + alignment, np.uint8)
-    start = -whole.ctypes.data % alignment
-    return whole[start : start + size].view(kind).reshape(shape)
-
 
 DRIVER_TYPES = {
     np.uint8: DataType.UINT8, np.uint16: DataType.UINT16, np.uint32: DataType.UINT32,

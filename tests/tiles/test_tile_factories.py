@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from tiles.test_tile import aligned
+from arrays_in_memory import aligned
 
 from tmaasync import (
     ArgumentError,
