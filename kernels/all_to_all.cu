@@ -217,9 +217,12 @@ struct Exchange : Round {
     }
 
 private:
-    // The segment that this rank sends i-th: it starts with the next rank's, so that the ranks do
-    // not all store into the same one.
-    __device__ int in_turn(int i) const { return (i + (rank() + 1) * owned()) % sizes.experts; }
+    // The segment that this rank sends i-th. All ranks take turns, beginning with the next one, so
+    // that all links are busy to the end.
+    __device__ int in_turn(int i) const {
+        const int peer = (i + rank() + 1) % ranks(), own = i / ranks();
+        return sizes.is_combined ? own * ranks() + peer : peer * owned() + own;
+    }
 
     __device__ void find_dispatched(Segments& segments, int task, i32* ends) const {
         if (task == ranks()) {

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tmaasync._arrays import ArrayView, is_contiguous
+from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import backend_of
 from tmaasync.ops._allocation import fill
@@ -32,7 +33,7 @@ from tmaasync.ops._reduce_ranks import resident_ctas
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import Pointer
 
-_MAX_BOX_SIDE = 256
+_WORD = element("int64")
 
 # Mirrors of constants and structs in kernels/all_to_all.cu.
 _THREADS = 128
@@ -51,8 +52,8 @@ class ExchangeConfig:
 
     source: ClassVar[str] = "all_to_all.cu"
 
-    tile_rows: int = 16
-    row_bytes: int = 512
+    tile_rows: int = 4
+    row_bytes: int = 2048
     stages: int = 8
 
 
@@ -251,7 +252,8 @@ class AllToAll:
     def _moved(rank: int, rows: _Views, targets: _Views) -> list[ArrayView]:
         """Return a rank's array and all outputs; one with rows stands for those without."""
         filled = next(view for view in (rows[rank], *targets, *rows) if not view.is_empty)
-        own, *others = [filled if view.is_empty else view for view in (rows[rank], *targets)]
+        views = [filled if view.is_empty else view for view in (rows[rank], *targets)]
+        own, *others = map(_in_words, views)
         return [own, *others, *itertools.repeat(others[-1], MAX_RANKS - len(others))]
 
     def _prepare(
@@ -299,6 +301,14 @@ class AllToAll:
         return launch, None
 
 
+def _in_words(view: ArrayView) -> ArrayView:
+    """Return rows of any type as rows of the widest: a box has up to 256 elements of a row."""
+    itemsize = view.element.itemsize
+    rows, columns = view.shape
+    shape, strides = (rows, columns * itemsize // _WORD.itemsize), view.strides_bytes[:1]
+    return view._replace(element=_WORD, shape=shape, strides_bytes=(*strides, _WORD.itemsize))
+
+
 def _ragged_map(view: ArrayView, config: ExchangeConfig) -> RaggedTensorMap:
-    columns = min(_MAX_BOX_SIDE, config.row_bytes // view.element.itemsize)
-    return create_ragged_tensor_map(view, (config.tile_rows, columns), max_length=view.shape[0])
+    tile_shape = config.tile_rows, config.row_bytes // _WORD.itemsize
+    return create_ragged_tensor_map(view, tile_shape, max_length=view.shape[0])
