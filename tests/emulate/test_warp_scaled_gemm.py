@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
-from emulate.tcgen05.planted_gemms import SCHEDULES, Problem, groups_of_float4, packed_float4
+from emulate.tcgen05.planted_gemms import SCHEDULES, Problem, gemm_of_float4, groups_of_float4
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, without
 from planted_choices import choices
 
@@ -59,20 +59,13 @@ CONSTANTS = {"CONSUMERS": 2, "BLOCK_N": 64, "STAGES": 2, "GROUP_M": 8, "BLOCK": 
 @pytest.fixture(scope="module")
 def one() -> Problem:
     """NVFP4 with a power of two for every 16 elements, and values of 1 and 2: two tiles."""
-    rng = np.random.default_rng(0)
-    sides = (packed_float4(rng, rows, K_BYTES, 16, lambda power: power + 7 << 3) for rows in (M, N))
-    (a, of_a, left), (b, of_b, right) = sides
-    out = np.zeros((M, N), np.float32)
-    tiles = {
-        "ATile": create_tma_tile(a, (128, 128), swizzle="128B"),
-        "BTile": create_tma_tile(b, (64, 128), swizzle="128B"),
-        "AFactorTile": create_tma_tile(of_a, (1, 4, 128)),
-        "BFactorTile": create_tma_tile(of_b, (1, 4, 128)),
-        "CTile": create_tma_tile(out, (64, 16), swizzle="64B"),
-    }
-    arguments = (*tiles.values(), 0, 0, np.float32(1), M, N, K_BYTES)
-    elements = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
-    return Problem(arguments, tiles | elements, out, left @ right.T)
+    return gemm_of_float4(
+        (M, N, K_BYTES),
+        16,
+        lambda power: power + 7 << 3,
+        (1, 4, 128),
+        lambda out: create_tma_tile(out, (64, 16), swizzle="64B"),
+    )
 
 
 def run(name: str, one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:

@@ -22,15 +22,14 @@ from block_scaled import (
     check,
     tile_configs_by_kind,
 )
-from stubs import LaunchStub
+from stubs import check_binding, layouts_of
 
-from tmaasync import ArgumentError, ArrayTypeError, BackendError, _arrays, emulate, ops
+from tmaasync import ArgumentError, ArrayTypeError, BackendError, emulate, ops
 from tmaasync._hardware import chip_limits
 from tmaasync.ops._block_scaled_matmul import BlockScaledMatmul, Kind
 from tmaasync.ops._gemm.block_scales import FORMATS
 from tmaasync.ops._gemm.tensor_memory import BlockScaledConfig
 from tmaasync.ops._gemm.warp_scaled import WarpScaledConfig
-from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
 
 SIZES = (1, 16, 63, 128, 129, 300)
@@ -164,23 +163,13 @@ def test_nan_factors_stay_in_their_rows() -> None:
 
 
 def test_a_repeated_call_binds_its_addresses_in_the_order_of_the_kernel() -> None:
-    shapes = ((64, 256), (256, 128), (1024,), (1024,), (64, 128))
-    types = (*[np.uint8] * 4, np.float32)
-    layouts = [
-        Layout.of(_arrays.view(np.zeros(shape, dtype)))
-        for shape, dtype in zip(shapes, types, strict=True)
-    ]
+    codes = [(shape, np.uint8) for shape in ((64, 256), (256, 128), (1024,), (1024,))]
     kind = Kind(("float8_e4m3fn",) * 2, FORMATS[0], True, True, ("scale_b",))
-    operation = BlockScaledMatmul(*layouts, kind=kind)
-    apart = [(1 + index) << 20 for index in range(6)]  # a, b, their factors, scale_b, out
-    assert operation.bind(apart, 2.0) is None  # nothing was launched
-    launch = operation.prepared(LaunchStub)
-
+    operation = BlockScaledMatmul(*layouts_of(*codes, ((64, 128), np.float32)), kind=kind)
     two = int(np.float32(2).view(np.uint32))
-    assert operation.bind(apart, 2.0) == (launch, (*apart[:4], apart[5], 0, apart[4], two))
-    for operand in range(5):
-        over = [apart[5] if index == operand else at for index, at in enumerate(apart)]
-        assert operation.bind(over, 2.0) is None
+
+    # a, b, their factors, scale_b, out
+    check_binding(operation, 6, lambda at: (*at[:4], at[5], 0, at[4], two), 2.0)
 
 
 # --- refusals -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from stubs import LaunchStub
+from stubs import check_binding
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
 from tmaasync.ops._gemm.config import TileConfig
@@ -186,12 +186,8 @@ def test_an_output_over_what_is_read_finds_no_launch(
 def test_few_rows_of_output_swap_ab(rows: int, order: tuple[int, ...]) -> None:
     a, out = np.ones((rows, 16), np.float16), np.ones((rows, 24), np.float16)
     operation = Matmul(*(Layout.of(_arrays.view(array)) for array in (a, B, out)))
-    at = [0x10000, 0x40000, 0x80000]
 
-    assert operation.bind(at) is None  # it was never launched
-    launch = operation.prepared(LaunchStub)
-    assert operation.bind(at) == (launch, tuple(at[place] for place in order))
-    assert operation.bind([0x10000, 0x80000, 0x80000]) is None
+    check_binding(operation, 3, lambda at: [at[place] for place in order])
 
 
 def swaps_ab(*shapes: tuple[int, ...], **epilogue: Any) -> bool:

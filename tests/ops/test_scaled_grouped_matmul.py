@@ -20,14 +20,13 @@ from block_scaled import (
     check,
     tile_configs_by_kind,
 )
-from stubs import LaunchStub
+from stubs import check_binding, layouts_of
 
-from tmaasync import ArgumentError, ArrayTypeError, BackendError, _arrays, emulate, ops
+from tmaasync import ArgumentError, ArrayTypeError, BackendError, emulate, ops
 from tmaasync.ops._block_scaled_matmul import Kind
 from tmaasync.ops._gemm.block_scales import FORMATS
 from tmaasync.ops._gemm.tensor_memory import BlockScaledConfig
 from tmaasync.ops._gemm.warp_scaled import WarpScaledConfig
-from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._scaled_grouped_matmul import ScaledGroupedMatmul
 
@@ -206,24 +205,13 @@ def test_no_groups_rows_or_depth(sizes: tuple[int, ...], k: int) -> None:
 
 @ON_100
 def test_a_repeated_call_binds_its_addresses_in_the_order_of_the_kernel() -> None:
-    shapes = ((64, 256), (2, 256, 128), (2048,), (2048,), (64, 128))
-    types = (*[np.uint8] * 4, np.float32)
-    layouts = [
-        Layout.of(_arrays.view(np.zeros(shape, dtype)))
-        for shape, dtype in zip(shapes, types, strict=True)
-    ]
+    codes = [(shape, np.uint8) for shape in ((64, 256), (2, 256, 128), (2048,), (2048,))]
     kind = Kind(("float8_e4m3fn",) * 2, FORMATS[0], True, True, ("scale_b",))
-    operation = ScaledGroupedMatmul(*layouts, kind=kind)
-    apart = [(1 + index) << 20 for index in range(7)]  # a, b, factors, scale_b, offsets, out
-    assert operation.bind(apart, 2.0) is None  # nothing was launched
-    launch = operation.prepared(LaunchStub)
-
+    operation = ScaledGroupedMatmul(*layouts_of(*codes, ((64, 128), np.float32)), kind=kind)
     two = int(np.float32(2).view(np.uint32))
-    given = (*apart[:4], apart[6], 0, apart[4], two, apart[5])
-    assert operation.bind(apart, 2.0) == (launch, given)
-    for operand in range(6):
-        over = [apart[6] if index == operand else at for index, at in enumerate(apart)]
-        assert operation.bind(over, 2.0) is None
+
+    # a, b, factors, scale_b, offsets, out
+    check_binding(operation, 7, lambda at: (*at[:4], at[6], 0, at[4], two, at[5]), 2.0)
 
 
 # --- refusals -----------------------------------------------------------------------------------

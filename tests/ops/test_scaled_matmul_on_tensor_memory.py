@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
-from stubs import LaunchStub
+from stubs import check_binding, layouts_of
 
-from tmaasync import ArgumentError, ArrayTypeError, BackendError, _arrays, emulate, ops
+from tmaasync import ArgumentError, ArrayTypeError, BackendError, emulate, ops
 from tmaasync.ops._gemm.tensor_memory import PromotedConfig
-from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._promoted_grouped_matmul import PromotedGroupedMatmul
 
@@ -199,20 +198,11 @@ def test_no_groups_rows_or_depth(sizes: list[int], k: int) -> None:
 
 def test_a_repeated_call_of_groups_binds_its_addresses_in_the_order_of_the_kernel() -> None:
     shapes = ((64, 256), (2, 256, 128), (64, 2), (2, 2, 128), (64, 128))
-    types = (E4M3, E4M3, *[np.float32] * 3)
-    layouts = [
-        Layout.of(_arrays.view(np.zeros(shape, dtype)))
-        for shape, dtype in zip(shapes, types, strict=True)
-    ]
+    layouts = layouts_of(*zip(shapes, (E4M3, E4M3, *[np.float32] * 3), strict=True))
     operation = PromotedGroupedMatmul(*layouts, column_scales=True)
-    apart = [(1 + index) << 20 for index in range(6)]  # a, b, scales, offsets, out
-    assert operation.bind(apart) is None  # nothing was launched
-    launch = operation.prepared(LaunchStub)
 
-    assert operation.bind(apart) == (launch, (*apart[:4], apart[5], apart[4]))
-    for operand in range(5):
-        over = [apart[5] if index == operand else at for index, at in enumerate(apart)]
-        assert operation.bind(over) is None
+    # a, b, scales, offsets, out
+    check_binding(operation, 6, lambda at: (*at[:4], at[5], at[4]))
 
 
 LEGAL: dict[str, Any] = {

@@ -18,6 +18,7 @@ from tmaasync.tile import create_tma_tile
 
 SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
 _PAIR: dict[str, Any] = {"CTAS": 2, "GROUP_M": 8, "STAGES": 2, "STORES_PARTIALS": False}
+_FLOAT4 = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
 _PAIR |= {"A_IS_K_MAJOR": True, "B_IS_K_MAJOR": True}
 
 
@@ -45,6 +46,30 @@ def packed_float4(
     words = np.ascontiguousarray(atoms.transpose(0, 3, 2, 1, 4)).view(np.uint32)
     values = (1.0 + doubled.reshape(rows, -1)) * np.repeat(2.0**powers, block, axis=1)
     return codes[..., 0] | codes[..., 1] << 4, words.reshape(rows // 128, -1, 128), values
+
+
+def gemm_of_float4(
+    shape: tuple[int, int, int],
+    block: int,
+    code: Callable[[Any], Any],
+    factor_box: tuple[int, int, int],
+    c_tile: Callable[[Any], Any],
+) -> Problem:
+    """Return a GEMM of `packed_float4`; the shape is M, N and bytes of K."""
+    m, n, k_bytes = shape
+    rng = np.random.default_rng(0)
+    sides = (packed_float4(rng, rows, k_bytes, block, code) for rows in (m, n))
+    (a, of_a, left), (b, of_b, right) = sides
+    out = np.zeros((m, n), np.float32)
+    tiles = {
+        "ATile": create_tma_tile(a, (128, 128), swizzle="128B"),
+        "BTile": create_tma_tile(b, (64, 128), swizzle="128B"),
+        "AFactorTile": create_tma_tile(of_a, factor_box),
+        "BFactorTile": create_tma_tile(of_b, factor_box),
+        "CTile": c_tile(out),
+    }
+    arguments = (*tiles.values(), 0, 0, np.float32(1), *shape)
+    return Problem(arguments, tiles | _FLOAT4, out, left @ right.T)
 
 
 def groups_of_float4(
@@ -82,9 +107,8 @@ def groups_of_float4(
     }
     groups = (np.array(ends, np.int32), count, rows)
     sizes = (n, k_bytes, np.zeros(1, np.int32))
-    elements = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
     arguments = (*tiles.values(), *scales, np.float32(1), *groups, *sizes)
-    return Problem(arguments, tiles | elements, out, exact)
+    return Problem(arguments, tiles | _FLOAT4, out, exact)
 
 
 class PlantedGemm:

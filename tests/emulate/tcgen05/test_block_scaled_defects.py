@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from emulate.tcgen05.gemms import shipped_text
-from emulate.tcgen05.planted_gemms import PlantedGemm, Problem, packed_float4
+from emulate.tcgen05.planted_gemms import PlantedGemm, Problem, gemm_of_float4
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, without
 
 from tmaasync.tile import create_tma_tile
@@ -51,27 +50,20 @@ DEFECTS = defects(
     ("the accumulators are never committed", without("accumulators.commit();", nth=2), DEADLOCK,
      r"accumulators\.full"),
 )  # fmt: skip
-M, N, K_BYTES, SETS = 512, 256, 512, 2  # 512 bytes of packed float4: 4 stages of 2 factor atoms
 GEMM = PlantedGemm(SOURCE, DEFECTS, {"BLOCK": 32, "IS_SCALED": False}, threads=256)
 
 
 @pytest.fixture(scope="module")
 def one() -> Problem:
     """MXFP4 with a power of two for every 32 elements, and values of 1 and 2."""
-    rng = np.random.default_rng(0)
-    sides = (packed_float4(rng, rows, K_BYTES, 32, lambda power: power + 127) for rows in (M, N))
-    (a, of_a, left), (b, of_b, right) = sides
-    out = np.zeros((M, N), np.float32)
-    tiles = {
-        "ATile": create_tma_tile(a, (128, 128), swizzle="128B"),
-        "BTile": create_tma_tile(b, (64, 128), swizzle="128B"),
-        "AFactorTile": create_tma_tile(of_a, (1, 2, 128)),
-        "BFactorTile": create_tma_tile(of_b, (1, 2, 128)),
-        "CTile": create_tma_tile(out, (128, 32), swizzle="128B"),
-    }
-    arguments = (*tiles.values(), 0, 0, np.float32(1), M, N, K_BYTES)
-    elements = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
-    return Problem(arguments, tiles | elements, out, left @ right.T)
+    # 512 bytes of packed float4: 4 stages of 2 factor atoms.
+    return gemm_of_float4(
+        (512, 256, 512),
+        32,
+        lambda power: power + 127,
+        (1, 2, 128),
+        lambda out: create_tma_tile(out, (128, 32), swizzle="128B"),
+    )
 
 
 @pytest.mark.slow
