@@ -63,7 +63,9 @@ struct GatherRound : Round {
     }
 
     // Wait until the rows from `first` to `end` have arrived, in the units that hold the columns
-    // from `column` to `end_column`; by a warp.
+    // from `column` to `end_column`; by a warp. With kOfScales wait for the scales of these units;
+    // a unit of scales has the slot of the unit of rows, `units` further on.
+    template <bool kOfScales = false>
     __device__ __forceinline__ void wait_for_rows(
         int first, int end, int column, int end_column
     ) const {
@@ -77,7 +79,8 @@ struct GatherRound : Round {
             const int row = from / kUnitRows, count = count_tiles(last, kUnitRows) - row;
             for (int i = lane_index(); i < count * across; i += 32) {
                 const int unit = (row + i / across) * columns + first_unit + i % across;
-                signals.wait(signal_of(source, unit), epoch);
+                const int slots_before = kOfScales ? units(source) : 0;
+                signals.wait(signal_of(source, slots_before + unit), epoch);
             }
         }
     }
@@ -92,7 +95,6 @@ struct GatherRound : Round {
         }
     }
 
-private:
     __device__ __forceinline__ int units_along_columns() const {
         return count_tiles(shards.columns, kUnitColumns);
     }
@@ -100,6 +102,7 @@ private:
         return count_tiles(shards.rows(rank), kUnitRows) * units_along_columns();
     }
 
+private:
     template <typename Transfers, typename Store>
     __device__ __forceinline__ void push_unit(
         Transfers& transfers, const PushTile& own, int row, int column, int rows, const Store& store

@@ -76,6 +76,19 @@ static_assert(
     "integers are stored as accumulated"
 );
 
+// --- operands ------------------------------------------------------------------------------------
+
+// The array that holds the rows of a tile of A, and the row at which they start.
+struct PartOfA {
+    const ATile& a;
+    int m;
+};
+
+// The part of A of every tile, where one array holds all of A.
+__device__ auto part_of_whole(const ATile& a) {
+    return [&a](const OutputTile& tile, int) { return PartOfA{a, tile.m}; };
+}
+
 // --- shared memory -------------------------------------------------------------------------------
 
 // The operand tiles of one K block.
@@ -91,8 +104,10 @@ template <typename Side>
 using OperandRing =
     Ring<Stage, STAGES, ConsumerWarps<4 * kConsumersPerTile>, Cluster::Sharing, Side>;
 
-template <typename Side, typename OutputEpilogue = TileEpilogue>
+template <typename Side, typename TheEpilogue = TileEpilogue>
 struct SharedStorage {
+    using OutputEpilogue = TheEpilogue;
+
     OperandRing<Side> ring;
     typename OutputEpilogue::Shared epilogue[CONSUMERS];
 

@@ -5,12 +5,14 @@
 // rank are not used. step_rows rows of each shard are sent while the rows before are added.
 #include "../rank_tiles.cuh"
 #include "reduce_scatter.cuh"
+#include "unscaled_wgmma.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels;
 using namespace tmaasync::kernels::gemm;
 
-extern "C" __device__ const int gemm_all_reduce_shared_bytes = sizeof(ScatterMemory);
+extern "C" __device__ const int gemm_all_reduce_shared_bytes =
+    sizeof(ScatterMemory<UnscaledOperands>);
 
 template <typename StoreToAll>
 struct AllOutputs {
@@ -52,8 +54,9 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_all_reduce
         for_each_rank(signals.ranks, store, c_0, c_1, c_2, c_3, c_4, c_5, c_6, c_7);
     }};
     multiply_and_scatter(
-        a, b, c_0, outputs,
+        a, UnscaledOperands{b}, outputs,
         {sent, received_0, received_1, signals, shards, rounds, matrix_elements, row_elements, m, k,
-         step_rows}
+         step_rows},
+        a, b, c_0
     );
 }

@@ -1,22 +1,13 @@
 // GEMM + reduce-scatter: rank r multiplies its own A_r[M, K_r] B_r[K_r, N], and receives the rows
 // of its shard of the sum over all ranks (reduce_scatter.cuh). The own shard comes last.
-#include "reduce_scatter.cuh"
+#include "own_output.cuh"
+#include "unscaled_wgmma.cuh"
 
 using namespace tmaasync;
 using namespace tmaasync::kernels::gemm;
 
-extern "C" __device__ const int gemm_reduce_scatter_shared_bytes = sizeof(ScatterMemory);
-
-struct OwnOutput {
-    static constexpr bool kIsShared = false;
-
-    const CTile& c;
-
-    template <typename Chunk>
-    __device__ __forceinline__ void store(const Chunk& chunk, Coordinates<2> at) const {
-        c.async_store(chunk, at);
-    }
-};
+extern "C" __device__ const int gemm_reduce_scatter_shared_bytes =
+    sizeof(ScatterMemory<UnscaledOperands>);
 
 extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_reduce_scatter(
     const __grid_constant__ ATile a,
@@ -35,8 +26,9 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_reduce_sca
     int step_rows
 ) {
     multiply_and_scatter(
-        a, b, c, OwnOutput{c},
+        a, UnscaledOperands{b}, OwnOutput{c},
         {sent, received_0, received_1, signals, shards, rounds, matrix_elements, row_elements, m, k,
-         step_rows}
+         step_rows},
+        a, b, c
     );
 }

@@ -67,17 +67,6 @@ __device__ void load_rows(
     }
 }
 
-// The array that holds the rows of a tile of A, and the row at which they start.
-struct PartOfA {
-    const ATile& a;
-    int m;
-};
-
-// The part of A of every tile, where one array holds all of A.
-__device__ auto part_of_whole(const ATile& a) {
-    return [&a](const OutputTile& tile, int) { return PartOfA{a, tile.m}; };
-}
-
 // The default load_more().
 struct LoadNoMore {
     __device__ void operator()(OperandProducer&, const OutputTile&) const {}

@@ -2,8 +2,8 @@
 // and adds up the rows of its shard over all ranks. A rank stores its part of another rank's rows
 // into a buffer of that rank by TMA, and announces it. For rows of the own shard the accumulators
 // stay in registers: the epilogue waits for the parts of all other ranks and adds them, in a fixed
-// order, so that results are deterministic. Tiles, constants and grid are as in gemm.cu, without
-// split-K and batch.
+// order, so that results are deterministic. Tiles, constants and grid are as in gemm.cu or
+// scaled_gemm.cu, without split-K and batch. Operands is UnscaledOperands or ScaledOperands.
 //
 // received_h is half h of the own buffer: a matrix for each rank that sends, the rows of the shard.
 // sent[h * ranks + r] is the matrix of this rank in half h of the buffer of rank r. Rounds
@@ -15,8 +15,7 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
-#include "consumer.cuh"
-#include "producer.cuh"
+#include "config.cuh"
 
 namespace tmaasync::kernels::gemm {
 
@@ -31,7 +30,8 @@ struct Received {
     i64 row_elements;
 };
 
-struct ScatterMemory : SharedMemory {
+template <typename Operands>
+struct ScatterMemory : Operands::Memory {
     u32 epochs[CONSUMERS];
 };
 
@@ -129,23 +129,23 @@ private:
 //
 //   store(chunk, at)   store finished rows of the own shard
 //   kIsShared          whether they go to all ranks, which wait for them
-template <typename Outputs>
+template <typename OutputEpilogue, typename Outputs>
 class ScatterEpilogue {
 public:
     __device__ __forceinline__ ScatterEpilogue(
-        TileEpilogue& epilogue,
+        OutputEpilogue& epilogue,
         const Round& round,
         const Outputs& outputs,
         const TMATensorTileArray<CTile>& sent,
         const Received& received,
-        int m,
+        int last,
         int row
     )
         : epilogue_(epilogue),
           round_(round),
           outputs_(outputs),
           sent_(sent),
-          add_{received, round, last_row(m)},
+          add_{received, round, last},
           row_(row) {}
 
     __device__ __forceinline__ void store(Accumulators& accumulators, const ShardTile& tile) {
@@ -240,7 +240,7 @@ private:
         epilogue_.write(accumulators, tile, send_chunk, visitors...);
     }
 
-    TileEpilogue& epilogue_;
+    OutputEpilogue& epilogue_;
     const Round& round_;
     const Outputs& outputs_;
     const TMATensorTileArray<CTile>& sent_;
@@ -265,21 +265,22 @@ struct ScatterParameters {
     int step_rows;
 };
 
-// The kernel. `c` is the output that the descriptor prefetch names.
-template <typename Outputs>
+// The kernel. The descriptors of `tiles` are prefetched.
+template <typename Operands, typename Outputs, typename... Tiles>
 __device__ __forceinline__ void multiply_and_scatter(
     const ATile& a,
-    const BTile& b,
-    const CTile& c,
+    const Operands& operands,
     const Outputs& outputs,
-    const ScatterParameters& given
+    const ScatterParameters& given,
+    const Tiles&... tiles
 ) {
+    using OutputEpilogue = typename Operands::Memory::OutputEpilogue;
     const StaticScheduler<ShardTiles> schedule(
         {given.shards, static_cast<int>(given.signals.ranks), static_cast<int>(given.signals.rank),
          given.step_rows}
     );
     const int k_blocks = count_tiles(given.k, kBlockK), m = given.m;
-    auto& shared = dynamic_shared<ScatterMemory>();
+    auto& shared = dynamic_shared<ScatterMemory<Operands>>();
     const auto consume = [&](int consumer) {
         wait_for_previous_grids();
         u32& epoch = shared.epochs[consumer];
@@ -294,12 +295,13 @@ __device__ __forceinline__ void multiply_and_scatter(
             epoch % 2 == 0 ? given.received_0 : given.received_1, given.matrix_elements,
             given.row_elements
         };
-        const int row = consumer_row(consumer);
-        TileEpilogue epilogue(shared.epilogue[consumer], consumer, row, last_row(m));
-        ScatterEpilogue<Outputs> scatter(epilogue, round, outputs, given.sent, received, m, row);
-        auto stages = shared.ring.consumer<Proxy::kAsync>();
-        multiply_and_store<Loop>(
-            stages, schedule, k_blocks, consumer,
+        const int row = consumer_row(consumer), last = operands.last_row(m);
+        OutputEpilogue epilogue(shared.epilogue[consumer], consumer, row, last);
+        ScatterEpilogue<OutputEpilogue, Outputs> scatter(
+            epilogue, round, outputs, given.sent, received, last, row
+        );
+        operands.multiply(
+            shared, schedule, k_blocks, consumer,
             [&](Accumulators& accumulators, const ShardTile& tile) {
                 scatter.store(accumulators, tile);
             }
@@ -311,8 +313,8 @@ __device__ __forceinline__ void multiply_and_scatter(
         epilogue.drain();
     };
     Roles::run(
-        shared, [&] { load_tiles(shared, part_of_whole(a), b, schedule, k_blocks, m); }, consume, a,
-        b, c
+        shared, [&] { operands.load(shared, part_of_whole(a), schedule, k_blocks, m); }, consume,
+        tiles...
     );
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from device.test_kernels import assert_clean, with_a_gpu
+from compiled import assert_clean, with_a_gpu
 
 from tmaasync import Kernel, _arrays
 from tmaasync.ops._flash import tiles as flash

@@ -9,24 +9,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from compiled import assert_clean, scaled_gemm_with, with_a_gpu
 
 from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
 from tmaasync._source.compile import nvrtc_version
 from tmaasync._tile.window import window_of
 from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, CopyPipeline, copy_kernel
-from tmaasync.ops._flash.config import Variant
-from tmaasync.ops._flash.ring import RingSizes, ring_config, ring_kernel, ring_tiles
-from tmaasync.ops._gemm.all_gather import (
-    PUSH_ROWS,
-    AllGatherTileConfig,
-    all_gather_gemm_kernel,
-    all_gather_tiles,
-)
 from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
 from tmaasync.ops._gemm.conv2d_tiles import conv2d_kernel, conv2d_tiles
 from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
-from tmaasync.ops._gemm.reduce_scatter import MAX_AREA, reduce_scatter_kernel
 from tmaasync.ops._gemm.tiles import (
     combine_kernel,
     gemm_kernel,
@@ -35,11 +27,8 @@ from tmaasync.ops._gemm.tiles import (
     grouped_tiles,
     k_grouped_kernel,
     k_grouped_tiles,
-    scaled_gemm_kernel,
-    scaled_gemm_tiles,
 )
 from tmaasync.ops._ragged_tiles import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
-from tmaasync.ops._ranks import push_tile
 
 
 def tile_type(dtype: str, sides: tuple[int, ...], box: tuple[int, ...]) -> str:
@@ -68,24 +57,6 @@ def gemm_with(
     sides = (rows, 64) if config.m_major else (64, columns)
     c = tile_type(output, sides, (rows, columns)).replace("128B", f"{line_bytes}B")
     return gemm_kernel((a, b, c), a_transposed, b_transposed, config, epilogue)
-
-
-def assert_clean(
-    kernel: Kernel, spill_bytes: int = 0, arch: str | None = None, stack_bytes: int | None = None
-) -> None:
-    program = kernel.compile(arch)
-    entry = program.entries[kernel.name]
-
-    assert program.warnings == ()
-    assert entry.spill_bytes <= spill_bytes
-    assert entry.stack_bytes <= (min(spill_bytes, 8) if stack_bytes is None else stack_bytes)
-    assert entry.shared_bytes is not None
-    assert entry.shared_bytes <= 232448
-
-
-def with_a_gpu(*case: Any) -> Any:
-    """A case like one that stays, or one that needs fewer registers; it compiles where a GPU is."""
-    return pytest.param(*case, marks=pytest.mark.gpu)
 
 
 FEW_COLUMNS = [TileConfig(1, 16, m_major=True), TileConfig(2, 64, m_major=True)]
@@ -228,74 +199,6 @@ def test_k_grouped_gemm_compiles_clean(config: TileConfig, output: str) -> None:
     assert_clean(k_grouped_with(config, output))
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    "config",
-    [
-        TileConfig(2, 256, 2),
-        TileConfig(3, 192),
-        TileConfig(2, 192, 2, rows=128, side_by_side=True),
-        TileConfig(2, 192, rows=128, ping_pong=True),
-        TileConfig(2, 112, max_stages=16),  # fills the shared memory
-    ],
-    ids=str,
-)
-def test_all_gather_gemm_compiles_and_fits(config: TileConfig) -> None:
-    """The warp that pushes has the producer's 24 to 40 registers, and spills."""
-    view = _arrays.view(np.zeros((128, 64), np.float16))
-    own = AllGatherTileConfig.of(config)
-    tiles = all_gather_tiles(view, [view, view], view, view, own, True)
-    types = [tile.cuda_type for tile in (tiles.own, tiles.b, tiles.c)]
-    kernel = all_gather_gemm_kernel(types, push_tile(view, PUSH_ROWS).cuda_type, True, own)
-
-    assert_clean(kernel, 320, stack_bytes=400)
-    assert kernel.compile().remarks == ()
-    assert own.stages >= 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("head_dim", "causal"), [(128, True), with_a_gpu(64, True), (256, False)], ids=str
-)
-def test_ring_attention_compiles_and_fits(head_dim: int, causal: bool) -> None:
-    """The warps that push and wait have the producer's 32 or 40 registers, and spill."""
-    sizes = RingSizes(2, 1, 4096, 32, 8, head_dim, 2 if causal else 1)
-    variant = Variant(has_right=causal, has_lse=True)
-    config = ring_config(sizes, variant, 132, 232448)
-    q, k = (_arrays.view(np.zeros((1, 64, heads, head_dim), np.float16)) for heads in (32, 8))
-    tiles = ring_tiles([q], [k, k], [q], [k, k], config)
-    kernel = ring_kernel(tiles, variant, config)
-
-    assert_clean(kernel, 160, stack_bytes=400)
-    assert kernel.compile().remarks == ()
-    assert config.stages >= 2
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("config", "all_reduce"),
-    [
-        (TileConfig(2, 256, 2), False),
-        (TileConfig(3, 192), True),
-        with_a_gpu(TileConfig(2, 128, 2, rows=128, side_by_side=True), True),
-        (TileConfig(2, 256, ping_pong=True), False),
-    ],
-    ids=str,
-)
-def test_gemm_reduce_scatter_compiles_and_fits(config: TileConfig, all_reduce: bool) -> None:
-    """The ping-pong kernel spills, and the epilogue that stores into the outputs of all ranks.
-
-    The stack of all has the arguments of a wait.
-    """
-    view = _arrays.view(np.zeros((128, 64), np.float16))
-    types = [tile.cuda_type for tile in gemm_tiles(view, view, view, config, False, True)]
-    kernel = reduce_scatter_kernel(types, True, config, all_reduce=all_reduce)
-
-    assert config.rows * config.block_n <= MAX_AREA
-    spills = 280 if all_reduce else 80 if config.ping_pong else 0
-    assert_clean(kernel, spills, stack_bytes=120)
-
-
 COLUMNS, ROWS = BiasSide.COLUMNS, BiasSide.ROWS
 
 
@@ -414,19 +317,6 @@ def test_conv2d_compiles_clean(
     config: TileConfig, output: str, epilogue: Epilogue, channels: int
 ) -> None:
     assert_clean(conv2d_with(config, output, epilogue, channels))
-
-
-def scaled_gemm_with(config: ScaledTileConfig, output: str, transposed: bool) -> Kernel:
-    operand = np.zeros((8, 128), ml_dtypes.float8_e4m3fn)
-    scales, out = (
-        np.zeros((4, 8), np.float32),
-        np.zeros((8, 64), getattr(ml_dtypes, output, output)),
-    )
-    views = [_arrays.view(array) for array in (operand, operand, scales, scales, out)]
-    tiles = scaled_gemm_tiles(
-        (views[0], views[1], views[2], views[3]), views[4], config, b_scales_transposed=transposed
-    )
-    return scaled_gemm_kernel([tile.cuda_type for tile in tiles], transposed, config)
 
 
 @pytest.mark.sampled(1)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scaled_ranks import E4M3, drawn_parts, drawn_shards, multiplied, terms
 
 from tmaasync import enable_peer_access, ops
 from tmaasync.ops._ranks import MAX_RANKS
@@ -99,9 +100,10 @@ def bit_equal_repeats(
     devices: list[int],
     streams: Arrays,
     shapes: list[tuple[int, ...]],
+    dtype: Any = np.float16,
 ) -> Arrays:
     """Return the outputs of a call, and check that repeats write the same bits."""
-    first, again = poisoned(devices, shapes), poisoned(devices, shapes)
+    first, again = poisoned(devices, shapes, dtype), poisoned(devices, shapes, dtype)
     different = on_each(devices, [np.zeros(1, np.int64)] * len(devices))
     settle(devices)
     call(out=first)
@@ -349,3 +351,119 @@ def test_torch_tensors_in_bfloat16() -> None:
         assert torch.equal(gathered[rank].cpu(), whole)
         wanted = whole.to(f"cuda:{rank}").double() @ w[rank].double().T
         assert torch.allclose(out[rank].double(), wanted, rtol=2.0**-8, atol=0.3)
+
+
+# --- block-scaled FP8 ---------------------------------------------------------------------------
+
+AS_FP8 = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn"}
+GATHER, SCATTER = ops.all_gather_scaled_matmul, ops.scaled_matmul_reduce_scatter
+
+
+def scaled_on_each(devices: list[int], operands: tuple[Arrays, ...], *, staged: bool) -> Arrays:
+    """Return a, b, scale_a and scale_b on their devices, of bytes, in layouts that TMA reads."""
+    a, b, scale_a, scale_b = operands
+    a, b = ([one.astype(E4M3).view(np.uint8) for one in x] for x in (a, [y.T for y in b]))
+    if staged:
+        right = on_each(devices, [np.ascontiguousarray(one.T) for one in b])
+        return [on_each(devices, a), right, on_each(devices, scale_a), on_each(devices, scale_b)]
+    right = [one.T for one in on_each(devices, b)]
+    return [
+        on_each(devices, a),
+        right,
+        k_major_on_each(devices, scale_a),
+        on_each(devices, scale_b),
+    ]
+
+
+def check_exact(call: Callable[..., object], out: Arrays, operands: tuple[Arrays, ...]) -> None:
+    """Compare float32 with float64: the operands are whole numbers times powers of two."""
+    if call is GATHER:
+        for found, wanted in zip(out, multiplied(*operands), strict=True):
+            assert np.array_equal(host(found), wanted.astype(np.float32))
+        return
+    wanted = sum(terms(*operands))
+    found = np.concatenate([host(one) for one in out])
+    assert np.array_equal(found, wanted.astype(np.float32))
+
+
+def drawn_scaled(
+    rng: np.random.Generator,
+    call: Callable[..., object],
+    rows: Any,
+    depths: Any,
+    widths: Any,
+    columns: int = 128,
+) -> tuple[tuple[Arrays, ...], Any]:
+    if call is GATHER:
+        shapes = [(int(sum(rows)), int(width)) for width in widths]
+        return drawn_shards(rng, rows, int(depths[0]), widths, columns), shapes
+    n = int(widths[0])
+    operands = drawn_parts(rng, int(sum(rows)), depths, n, columns)
+    return operands, [(int(count), n) for count in rows]
+
+
+@pytest.mark.parametrize("call", [GATHER, SCATTER], ids=["gather", "scatter"])
+def test_scaled_matmuls_of_different_shapes_follow_each_other(
+    devices: list[int], streams: Arrays, call: Callable[..., object]
+) -> None:
+    """Scales of B per column or per 128, in layouts that TMA reads or not, uneven and empty."""
+    rng, ranks, calls = np.random.default_rng(len(devices)), len(devices), []
+    for number in range(16):
+        rows = rng.integers(1, 900, ranks) * (rng.random(ranks) > 0.2)
+        depths, widths = rng.integers(1, 150, ranks) * 16, rng.integers(1, 80, ranks) * 8
+        columns = 1 if number % 4 == 1 else 128
+        operands, shapes = drawn_scaled(rng, call, rows, depths, widths, columns)
+        given = scaled_on_each(devices, operands, staged=number % 4 == 3)
+        calls.append((poisoned(devices, shapes, np.float32), operands, given))
+    settle(devices)
+    for out, _, given in calls:
+        call(*given, out=out, streams=streams, **AS_FP8)
+    settle(devices)
+
+    for out, operands, _ in calls:
+        check_exact(call, out, operands)
+
+
+@pytest.mark.parametrize("call", [GATHER, SCATTER], ids=["gather", "scatter"])
+@pytest.mark.parametrize(("m", "k", "n"), [(260, 2048, 1024), (1024, 4096, 2048)])
+def test_repeated_scaled_matmuls_are_bit_equal(
+    devices: list[int], streams: Arrays, call: Callable[..., object], m: int, k: int, n: int
+) -> None:
+    """One stale tile or scale in any of the calls would show."""
+    rng, ranks = np.random.default_rng(0), len(devices)
+    operands, shapes = drawn_scaled(rng, call, [m] * ranks, [k] * ranks, [n] * ranks)
+    given = scaled_on_each(devices, operands, staged=False)
+
+    repeated = functools.partial(call, *given, streams=streams, **AS_FP8)
+    out = bit_equal_repeats(repeated, 300, devices, streams, shapes, np.float32)
+    check_exact(call, out, operands)
+
+
+@pytest.mark.parametrize("call", [GATHER, SCATTER], ids=["gather", "scatter"])
+def test_graphs_repeat_scaled_matmuls_on_new_contents(
+    devices: list[int], streams: Arrays, call: Callable[..., object]
+) -> None:
+    """Operands and scales change between replays."""
+    rng, ranks = np.random.default_rng(2), len(devices)
+    rows, depths, widths = [301] * ranks, [640] * ranks, [256] * ranks
+    operands, shapes = drawn_scaled(rng, call, rows, depths, widths)
+    given = scaled_on_each(devices, operands, staged=False)
+    out = poisoned(devices, shapes, np.float32)
+    work = functools.partial(call, *given, out=out, streams=streams, **AS_FP8)
+    settle(devices)
+    work()  # allocates
+    settle(devices)
+    replay = captured(work, devices, streams)
+    for turn in range(5):
+        operands, _ = drawn_scaled(rng, call, rows, depths, widths)
+        new = scaled_on_each(devices, operands, staged=False)
+        for old, fresh in zip(given, new, strict=True):
+            for one, values in zip(old, fresh, strict=True):
+                with one.device:
+                    one[...] = values
+        settle(devices)
+        if turn == 2:
+            work()
+        replay()
+        settle(devices)
+        check_exact(call, out, operands)

@@ -21,7 +21,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync.emulate.launch.world import World
 from tmaasync.kernel import backend_of
 from tmaasync.ops._all_gather import gather_rows
-from tmaasync.ops._all_gather_matmul import gather_and_multiply
+from tmaasync.ops._all_gather_matmul import AllGatherMatmul, gather_and_multiply
 from tmaasync.ops._all_to_all import exchange_rows
 from tmaasync.ops._flash.gradients import GRADIENTS, INPUTS
 from tmaasync.ops._flash.operands import Scores
@@ -122,7 +122,7 @@ def launch_matmul(
 ) -> None:
     def launch_rank(rank: int, ranks: Ranks) -> None:
         outs = views(out) if reaches_all else alone(rank, out)
-        call(ranks, alone(rank, a), alone(rank, b), outs, is_new=False)
+        call(ranks, (alone(rank, a), alone(rank, b)), outs, is_new=False)
 
     launch(processes, a, launch_rank)
 
@@ -140,7 +140,8 @@ def test_matmuls(events: list[str], ranks: int, rows: tuple[int, ...]) -> None:
             w = [drawn(rng, 72, 24 + 8 * rank) for rank in range(ranks)]
             a, b = arrays_on(world, x), k_major_on(world, w)
             out = poisoned(world, [(sum(counts), one.shape[1]) for one in w], BF16)
-            launch_matmul(processes, gather_and_multiply, a, b, out)
+            gather = functools.partial(gather_and_multiply, AllGatherMatmul)
+            launch_matmul(processes, gather, a, b, out)
             left = [drawn(rng, sum(counts), 16 + 8 * rank) for rank in range(ranks)]
             right = [drawn(rng, one.shape[1], 40) for one in left]
             c, d = arrays_on(world, left), k_major_on(world, right)

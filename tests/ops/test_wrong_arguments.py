@@ -345,6 +345,13 @@ LAYOUTS = {
 LISTS: Any = {name: [zeros(64, 64)] for name in ("arrays", "a", "b", "out")}
 REDUCED: Any = {"arrays": LISTS["arrays"], "out": LISTS["out"]}
 MULTIPLIED: Any = {name: LISTS[name] for name in ("a", "b", "out")}
+SCALED_LISTS: Any = {
+    **{name: [BYTES] for name in ("a", "b")},
+    "scale_a": [zeros(128, 1, dtype=np.float32)],
+    "scale_b": [zeros(1, 1, dtype=np.float32)],
+    "a_dtype": "e4m3",
+    "b_dtype": "e4m3",
+}
 SEQUENCES: Any = {
     "cu_seqlens_q": STARTS,
     "cu_seqlens_k": STARTS,
@@ -366,6 +373,8 @@ OPERATIONS = {
     "all_gather_matmul": call(ops.all_gather_matmul, **MULTIPLIED),
     "matmul_all_reduce": call(ops.matmul_all_reduce, **MULTIPLIED),
     "matmul_reduce_scatter": call(ops.matmul_reduce_scatter, **MULTIPLIED),
+    "all_gather_scaled_matmul": call(ops.all_gather_scaled_matmul, **SCALED_LISTS),
+    "scaled_matmul_reduce_scatter": call(ops.scaled_matmul_reduce_scatter, **SCALED_LISTS),
     "scaled_matmul": call(
         ops.scaled_matmul, a=BYTES, b=BYTES, scale_a=zeros(128, 1, dtype=np.float32),
         scale_b=zeros(1, 1, dtype=np.float32), a_dtype="e4m3", b_dtype="e4m3",

@@ -87,6 +87,12 @@ def _scaled_matmul() -> None:
     )
 
 
+def _scaled_matmul_of_ranks(call: Callable[..., Any], m: int) -> None:
+    scales_a, scales_b = np.empty((8, m), np.float32), np.empty((16, 8), np.float32)
+    a, b = np.empty((m, 1024), _FP8), np.empty((2048, 1024), _FP8)
+    call([a], [b.T], [scales_a.T], [scales_b.T])
+
+
 def _block_scaled_matmul(packs: int, block: int, factor: Any) -> None:
     a, b = (np.empty((rows, 1024 // packs), np.uint8) for rows in (512, 2048))
     factors = (np.empty((rows, 1024 // block), factor) for rows in (512, 2048))
@@ -219,6 +225,14 @@ _CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
         "gemm_reduce_scatter.cu": (
             lambda: _matmul_reduce_scatter(4096),
             lambda: _matmul_reduce_scatter(600),
+        ),
+        "all_gather_scaled_gemm.cu": (
+            lambda: _scaled_matmul_of_ranks(ops.all_gather_scaled_matmul, 4096),
+            lambda: _scaled_matmul_of_ranks(ops.all_gather_scaled_matmul, 64),
+        ),
+        "scaled_gemm_reduce_scatter.cu": (
+            lambda: _scaled_matmul_of_ranks(ops.scaled_matmul_reduce_scatter, 4096),
+            lambda: _scaled_matmul_of_ranks(ops.scaled_matmul_reduce_scatter, 64),
         ),
         "gemm_all_reduce.cu": (
             lambda: _matmul_all_reduce(4096),

@@ -3,6 +3,7 @@
 from tmaasync._torch_internals import refuse_tracing as _refuse_tracing
 from tmaasync.ops._all_gather import all_gather
 from tmaasync.ops._all_gather_matmul import all_gather_matmul
+from tmaasync.ops._all_gather_scaled_matmul import all_gather_scaled_matmul
 from tmaasync.ops._all_to_all import all_to_all
 from tmaasync.ops._attention import attention
 from tmaasync.ops._attention_backward import attention_backward
@@ -19,12 +20,14 @@ from tmaasync.ops._ring_attention import ring_attention
 from tmaasync.ops._ring_attention_backward import ring_attention_backward
 from tmaasync.ops._scaled_grouped_matmul import scaled_grouped_matmul
 from tmaasync.ops._scaled_matmul import scaled_matmul
+from tmaasync.ops._scaled_matmul_reduce import scaled_matmul_reduce_scatter
 from tmaasync.ops._varlen_attention import varlen_attention
 from tmaasync.ops._varlen_attention_backward import varlen_attention_backward
 
 __all__ = [
     "all_gather",
     "all_gather_matmul",
+    "all_gather_scaled_matmul",
     "all_reduce",
     "all_to_all",
     "attention",
@@ -44,6 +47,7 @@ __all__ = [
     "ring_attention_backward",
     "scaled_grouped_matmul",
     "scaled_matmul",
+    "scaled_matmul_reduce_scatter",
     "varlen_attention",
     "varlen_attention_backward",
 ]
@@ -58,8 +62,8 @@ for _function in (
 
 _NO_OPERATOR = "no operator: operations of several GPUs take lists, and run outside compiled code"
 for _collective in (
-    *(all_gather, all_gather_matmul, all_reduce, all_to_all),
+    *(all_gather, all_gather_matmul, all_gather_scaled_matmul, all_reduce, all_to_all),
     *(matmul_all_reduce, matmul_reduce_scatter, reduce_scatter),
-    *(ring_attention, ring_attention_backward),
+    *(ring_attention, ring_attention_backward, scaled_matmul_reduce_scatter),
 ):
     _refuse_tracing(_collective, _NO_OPERATOR)

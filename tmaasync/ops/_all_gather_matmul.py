@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
 
 from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.kernel import backend_of
+from tmaasync.kernel import Kernel, Launch, backend_of
 from tmaasync.ops._extents import extent_violations
 from tmaasync.ops._few_rows import GatherThenMatmul, runs_in_turn
 from tmaasync.ops._gemm.all_gather import (
@@ -17,8 +18,8 @@ from tmaasync.ops._gemm.all_gather import (
     all_gather_gemm_kernel,
     all_gather_tiles,
 )
-from tmaasync.ops._gemm.config import Occupancy
-from tmaasync.ops._layouts import Layout, padded_row_bytes
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._layouts import Layout, Operand, padded_row_bytes
 from tmaasync.ops._ranked_matmul import (
     RankedOperands,
     fill_with_zeros,
@@ -26,6 +27,7 @@ from tmaasync.ops._ranked_matmul import (
     resident_launch,
     unfit_operands,
     unfit_outputs,
+    unscaled_operands,
 )
 from tmaasync.ops._ranks import (
     RankedAddresses,
@@ -87,58 +89,79 @@ def all_gather_matmul(
     left = views_of("a", a)
     right = views_of("b", b, len(left))
     ranks = Ranks.of("a", left, streams)
-    ArgumentError.raise_for(unfit_operands(ranks, left, right, _unequal))
-    total, k = sum(view.shape[0] for view in left), left[0].shape[1]
-    shapes = [(total, view.shape[1]) for view in right]
-    outputs = outputs_of(ranks, left, shapes, out)
-    targets = views_of("out", outputs, len(left))
-    ArgumentError.raise_for(unfit_outputs(ranks, targets, shapes, (left, right)))
-    if total == 0 or right[0].shape[1] == 0:
-        return outputs
-    if k == 0:
-        fill_with_zeros(targets, ranks)
-        return outputs
-    done = gather_and_multiply(ranks, left, right, targets, is_new=out is None)
+    ArgumentError.raise_for(unfit_operands(ranks, left, right, unequal_shards))
+    outputs, targets = gathered_outputs(ranks, (left, right), out)
+    done = gather_and_multiply(AllGatherMatmul, ranks, (left, right), targets, is_new=out is None)
     if out is not None and done is not None:
         _REPEATED.remember((a, b, out), *done, [view.framework for view in left])
     return outputs
 
 
+_Views = Sequence[ArrayView]
+
+
+def gathered_outputs(
+    ranks: Ranks, operands: Sequence[_Views], out: Any, kind: str | None = None
+) -> tuple[list[Any], list[ArrayView]]:
+    """Return the caller's outputs, or new ones, and checked views.
+
+    ``kind``: the type of new outputs; by default the operands'.
+    """
+    left, right = operands[:2]
+    total = sum(view.shape[0] for view in left)
+    shapes = [(total, view.shape[1]) for view in right]
+    outputs = outputs_of(ranks, left, shapes, out, kind)
+    targets = views_of("out", outputs, len(left))
+    ArgumentError.raise_for(unfit_outputs(ranks, targets, shapes, operands))
+    return outputs, targets
+
+
 def gather_and_multiply(
+    kind: type[AllGatherMatmul],
     ranks: Ranks,
-    left: Sequence[ArrayView],
-    right: Sequence[ArrayView],
-    targets: Sequence[ArrayView],
+    operands: Sequence[_Views],
+    targets: _Views,
     *,
     is_new: bool,
 ) -> tuple[Workspace, RankedLaunches, RankedAddresses] | None:
     """Launch; return the launches, unless a repeated call needs more than them.
 
-    ``is_new``: the padding of the targets' rows may be written.
+    Args:
+        kind: The operation.
+        ranks: Devices and streams.
+        operands: A of all ranks, B, and what else the kernel reads.
+        targets: The outputs.
+        is_new: The padding of the outputs' rows may be written.
     """
+    left, right = operands[:2]
+    if targets[0].is_empty:
+        return None
+    if left[0].shape[1] == 0:
+        fill_with_zeros(targets, ranks)
+        return None
     total, k = sum(view.shape[0] for view in left), left[0].shape[1]
     shards = Shards(tuple(view.shape[0] for view in left), k, left[0].element.itemsize)
     layouts = [
-        *map(Layout.of, (*left, *right)),
+        *(Layout.of(view) for views in operands for view in views),
         *(Layout.of(view)._replace(owns_padding=is_new) for view in targets),
     ]
-    in_turn = runs_in_turn(total, _FEW_ROWS, ranks, layouts)
-    gathered_bytes = total * padded_row_bytes(k, left[0].element)
-    workspace = Workspace.of(
-        ranks, left, shards.max_units, gathered_bytes, halves=1 if in_turn else 2
-    )
-    kind: Any = GatherThenMatmul if in_turn else AllGatherMatmul
-    operation: GatherThenMatmul | AllGatherMatmul = workspace.calls.operation(
-        kind, *layouts, workspace=workspace, shards=shards
-    )
-    done = operation.run(left, right, targets)
+    buffer_bytes = kind.buffer_bytes(shards, left[0].element)
+    if kind is AllGatherMatmul and runs_in_turn(total, _FEW_ROWS, ranks, layouts):
+        workspace = Workspace.of(ranks, left, shards.max_units, buffer_bytes, halves=1)
+        in_turn = workspace.calls.operation(
+            GatherThenMatmul, *layouts, workspace=workspace, shards=shards
+        )
+        return workspace, *in_turn.run(left, right, targets)
+    workspace = Workspace.of(ranks, left, kind.slots(shards), buffer_bytes)
+    operation = workspace.calls.operation(kind, *layouts, workspace=workspace, shards=shards)
+    done = operation.run(operands, targets)
     return None if done is None else (workspace, *done)
 
 
 # --- checks -----------------------------------------------------------------------------------
 
 
-def _unequal(left: Sequence[ArrayView], right: Sequence[ArrayView]) -> Iterator[Violation]:
+def unequal_shards(left: Sequence[ArrayView], right: Sequence[ArrayView]) -> Iterator[Violation]:
     k, width = left[0].shape[1], right[0].shape[1]
     for rank, (rows, matrix) in enumerate(zip(left, right, strict=True)):
         if rows.shape[1] != k:
@@ -163,69 +186,92 @@ def _unequal(left: Sequence[ArrayView], right: Sequence[ArrayView]) -> Iterator[
 class AllGatherMatmul:
     """The launches for operands and outputs of given layouts."""
 
+    reads: ClassVar[Callable[..., tuple[Operand, ...]]] = staticmethod(unscaled_operands)
+
     def __init__(self, *layouts: Layout, workspace: Workspace, shards: Shards) -> None:
         """Choose how each rank reads its operands; reject an output that TMA cannot store."""
-        self._workspace, self._shards = workspace, shards
+        self.workspace, self.shards = workspace, shards
         self._launches: RankedLaunches | None = None
-        self.operands = RankedOperands(workspace.ranks, layouts)
+        self.operands = RankedOperands(workspace.ranks, layouts, self.reads)
+
+    @classmethod
+    def slots(cls, shards: Shards) -> int:
+        """Return the signals that a rank needs for a shard."""
+        return shards.max_units
+
+    @classmethod
+    def buffer_bytes(cls, shards: Shards, held: Element) -> int:
+        """Return the bytes of half of a buffer."""
+        return shards.total_rows * padded_row_bytes(shards.columns, held)
 
     def run(
-        self,
-        left: Sequence[ArrayView],
-        right: Sequence[ArrayView],
-        targets: Sequence[ArrayView],
+        self, operands: Sequence[_Views], targets: _Views
     ) -> tuple[RankedLaunches, list[tuple[int, ...]]] | None:
         """Launch; return the launches, unless operands are read from staging copies."""
-        ranks = self._workspace.ranks
-        a, b, outs = self.operands.reached(left, right, targets)
-        # An empty shard is never read; its tiles lie over the buffer.
-        own = [view if view.shape[0] else self._gathered(rank, 0) for rank, view in enumerate(a)]
-        with self._workspace.lock:
+        ranks = self.workspace.ranks
+        read, outs = self.operands.reached(operands, targets)
+        for rank, mine in enumerate(read):
+            # An empty shard is never read; its tiles lie over the buffer.
+            if mine[0].is_empty:
+                mine[0] = self.gathered(rank, 0)
+        with self.workspace.lock:
             if self._launches is None:
                 self._launches = RankedLaunches.prepared(
-                    self._workspace,
-                    lambda rank: self._prepare(rank, own[rank], b[rank], outs[rank]),
+                    self.workspace, lambda rank: self._prepare(rank, read[rank], outs[rank])
                 )
-            addresses: list[tuple[int, ...]] = [
-                (mine.address, mine.address, matrix.address, out.address)
-                for mine, matrix, out in zip(own, b, outs, strict=True)
-            ]
+            addresses = [self._addresses(mine, out) for mine, out in zip(read, outs, strict=True)]
             self._launches.run(addresses, ranks.streams)
         return None if self.operands.needs_staging else (self._launches, addresses)
 
-    def _prepare(
-        self, rank: int, own: ArrayView, b: ArrayView, out: ArrayView
-    ) -> tuple[Any, object]:
-        workspace, shards, of = self._workspace, self._shards, self.operands.of[rank]
-        ranks, occupancy = workspace.ranks, Occupancy.of(backend_of(own.device))
-        m, n, k = shards.total_rows, out.shape[1], shards.columns
+    def _addresses(self, operands: _Views, out: ArrayView) -> tuple[int, ...]:
+        """Return the first parameters of a rank's kernel."""
+        own, b = operands
+        return own.address, own.address, b.address, out.address
+
+    def _prepare(self, rank: int, operands: _Views, out: ArrayView) -> tuple[Launch, object]:
+        """Prepare the launch of a rank; return the memory that it reads, too."""
+        workspace, of, (own, b) = self.workspace, self.operands.of[rank], operands
+        m, n, k = self.shards.total_rows, out.shape[1], self.shards.columns
         problem = self.operands.problem(m, n, k, [of])
-        is_shared = ranks.sharing(rank) > 1
-        config = all_gather_config(problem, occupancy, shares_device=is_shared)
-        halves = [self._gathered(rank, half) for half in range(2)]
+        is_shared = workspace.ranks.sharing(rank) > 1
+        config = all_gather_config(problem, self.occupancy(rank), shares_device=is_shared)
+        halves = [self.gathered(rank, half) for half in range(2)]
         tiles = all_gather_tiles(own, halves, b, out, config, of.b.transposed)
-        pushed = push_tile(own, PUSH_ROWS)
-        targets = TMATensorTileArray(
-            [
-                push_tile(shards.part(self._gathered(peer, half), rank), PUSH_ROWS)
-                for half in range(2)
-                for peer in range(len(ranks))
-            ]
-        )
+        pushed, targets = push_tile(own, PUSH_ROWS), self.targets(rank)
         types = [tile.cuda_type for tile in (tiles.own, tiles.b, tiles.c)]
         kernel = all_gather_gemm_kernel(types, pushed.cuda_type, of.b.transposed, config)
         arguments = AllGatherGemmArguments(
             tiles.own, pushed, tiles.b, tiles.c, tiles.gathered, targets,
-            workspace.signals[rank], shards.argument(workspace.slots),
+            workspace.signals[rank], self.shards.argument(workspace.slots),
             Pointer(workspace.rounds[rank]), m, n, k,
         )  # fmt: skip
-        pushers = -(-len(ranks) * shards.units(rank) // config.cluster_size)
-        clusters = max(config.clusters(m, n), pushers)
-        launch = resident_launch(kernel, arguments, config, clusters, occupancy, ranks, rank)
-        return launch, (tiles.gathered, targets)
+        return self.launch(rank, kernel, arguments, config), (tiles.gathered, targets)
 
-    def _gathered(self, rank: int, half: int) -> ArrayView:
+    def launch(
+        self, rank: int, kernel: Kernel, arguments: Sequence[Any], config: TileConfig
+    ) -> Launch:
+        """Prepare a launch with a CTA for each tile, and for each unit that the rank pushes."""
+        ranks, out = self.workspace.ranks, self.operands.of[rank].out
+        pushers = -(-len(ranks) * self.shards.units(rank) // config.cluster_size)
+        clusters = max(config.clusters(*out.shape), pushers)
+        occupancy = self.occupancy(rank)
+        return resident_launch(kernel, arguments, config, clusters, occupancy, ranks, rank)
+
+    def occupancy(self, rank: int) -> Occupancy:
+        return Occupancy.of(backend_of(self.operands.of[rank].out.device))
+
+    def targets(self, rank: int) -> TMATensorTileArray:
+        """Return where a rank stores its rows: in the halves of all ranks' buffers."""
+        return TMATensorTileArray(
+            [
+                push_tile(self.shards.part(self.gathered(peer, half), rank), PUSH_ROWS)
+                for half in range(2)
+                for peer in range(len(self.workspace.ranks))
+            ]
+        )
+
+    def gathered(self, rank: int, half: int) -> ArrayView:
         """Return a half of a rank's buffer as the whole matrix."""
-        shape = self._shards.total_rows, self._shards.columns
+        shape = self.shards.total_rows, self.shards.columns
         held = self.operands.of[rank].a.rows.element
-        return self._workspace.matrix(rank, half, shape, held)
+        return self.workspace.matrix(rank, half, shape, held)

@@ -6,15 +6,15 @@ The kernels are gemm_reduce_scatter.cu and gemm_all_reduce.cu.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.kernel import backend_of
+from tmaasync.kernel import Kernel, backend_of
 from tmaasync.ops._extents import extent_violations
 from tmaasync.ops._few_rows import MatmulThenReduce, runs_in_turn
-from tmaasync.ops._gemm.config import Occupancy
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
 from tmaasync.ops._gemm.reduce_scatter import (
     ReduceScatterArguments,
     all_reduce_shards,
@@ -24,7 +24,7 @@ from tmaasync.ops._gemm.reduce_scatter import (
     slots_of,
 )
 from tmaasync.ops._gemm.tiles import gemm_tiles, output_tile
-from tmaasync.ops._layouts import Layout, padded_row_bytes
+from tmaasync.ops._layouts import Layout, Operand, padded_row_bytes
 from tmaasync.ops._ranked_matmul import (
     RankedOperands,
     fill_with_zeros,
@@ -32,6 +32,7 @@ from tmaasync.ops._ranked_matmul import (
     resident_launch,
     unfit_operands,
     unfit_outputs,
+    unscaled_operands,
 )
 from tmaasync.ops._ranks import (
     MAX_RANKS,
@@ -44,7 +45,7 @@ from tmaasync.ops._ranks import (
     even_shards,
     views_of,
 )
-from tmaasync.tile import Pointer, TMATensorTileArray
+from tmaasync.tile import Pointer, TMATensorTile, TMATensorTileArray
 
 _REPEATED_SCATTERS, _REPEATED_REDUCES = RepeatedCalls(), RepeatedCalls()
 
@@ -93,13 +94,10 @@ def matmul_reduce_scatter(
     if out is not None and _REPEATED_SCATTERS.run((a, b, out), streams):
         return list(out)
     left, right, ranks = _operands(a, b, streams)
-    m, n = left[0].shape[0], right[0].shape[1]
-    outputs = outputs_of(ranks, left, [(rows, n) for rows in even_shards(m, len(ranks))], out)
-    targets = views_of("out", outputs, len(left))
-    ArgumentError.raise_for(_unscattered(targets, m))
-    shapes = [(view.shape[0], n) for view in targets]
-    ArgumentError.raise_for(unfit_outputs(ranks, targets, shapes, (left, right)))
-    done = multiply_and_reduce(MatmulReduceScatter, ranks, left, right, targets, is_new=out is None)
+    outputs, targets = scattered_outputs(ranks, (left, right), out)
+    done = multiply_and_reduce(
+        MatmulReduceScatter, ranks, (left, right), targets, is_new=out is None
+    )
     if done is not None and out is not None:
         _REPEATED_SCATTERS.remember((a, b, out), *done, [view.framework for view in left])
     return outputs
@@ -147,10 +145,28 @@ def matmul_all_reduce(
     outputs = outputs_of(ranks, left, shapes, out)
     targets = views_of("out", outputs, len(left))
     ArgumentError.raise_for(unfit_outputs(ranks, targets, shapes, (left, right)))
-    done = multiply_and_reduce(MatmulAllReduce, ranks, left, right, targets, is_new=out is None)
+    done = multiply_and_reduce(MatmulAllReduce, ranks, (left, right), targets, is_new=out is None)
     if done is not None and out is not None:
         _REPEATED_REDUCES.remember((a, b, out), *done, [view.framework for view in left])
     return outputs
+
+
+def scattered_outputs(
+    ranks: Ranks, operands: Sequence[_Views], out: Any, kind: str | None = None
+) -> tuple[list[Any], list[ArrayView]]:
+    """Return the caller's outputs, or new ones that divide the rows evenly, and checked views.
+
+    ``kind``: the type of new outputs; by default the operands'.
+    """
+    left, right = operands[:2]
+    m, n = left[0].shape[0], right[0].shape[1]
+    even = [(rows, n) for rows in even_shards(m, len(ranks))]
+    outputs = outputs_of(ranks, left, even, out, kind)
+    targets = views_of("out", outputs, len(left))
+    ArgumentError.raise_for(_unscattered(targets, m))
+    shapes = [(view.shape[0], n) for view in targets]
+    ArgumentError.raise_for(unfit_outputs(ranks, targets, shapes, operands))
+    return outputs, targets
 
 
 _Views = Sequence[ArrayView]
@@ -164,27 +180,30 @@ def _operands(
     left = views_of("a", a)
     right = views_of("b", b, len(left))
     ranks = Ranks.of("a", left, streams)
-    ArgumentError.raise_for(unfit_operands(ranks, left, right, _unequal))
+    ArgumentError.raise_for(unfit_operands(ranks, left, right, unequal_parts))
     return left, right, ranks
 
 
 def multiply_and_reduce(
     kind: type[MatmulReduceScatter],
     ranks: Ranks,
-    left: _Views,
-    right: _Views,
+    operands: Sequence[_Views],
     targets: _Views,
     *,
     is_new: bool,
 ) -> _Done | None:
-    """Compute the targets; return the launches, unless a repeated call needs more than them."""
+    """Compute the targets; return the launches, unless a repeated call needs more than them.
+
+    ``operands``: A of all ranks, B, and what else the kernel reads.
+    """
+    left, right = operands[:2]
     if left[0].shape[0] == 0 or right[0].shape[1] == 0:
         return None
     if left[0].shape[1] == 0:
         fill_with_zeros(targets, ranks)
         return None
     layouts = [
-        *map(Layout.of, (*left, *right)),
+        *(Layout.of(view) for views in operands for view in views),
         *(Layout.of(view)._replace(owns_padding=is_new) for view in targets),
     ]
     m = left[0].shape[0]
@@ -196,14 +215,14 @@ def multiply_and_reduce(
         )
         return in_turn.run(left, right, targets)
     operation = ranks.calls.operation(kind, *layouts, ranks=ranks)
-    done = operation.run(left, right, targets)
+    done = operation.run(operands, targets)
     return None if operation.operands.needs_staging else done
 
 
 # --- checks -----------------------------------------------------------------------------------
 
 
-def _unequal(left: Sequence[ArrayView], right: Sequence[ArrayView]) -> Iterator[Violation]:
+def unequal_parts(left: Sequence[ArrayView], right: Sequence[ArrayView]) -> Iterator[Violation]:
     m, n, has_depth = left[0].shape[0], right[0].shape[1], left[0].shape[1] > 0
     for rank, (rows, matrix) in enumerate(zip(left, right, strict=True)):
         depth = rows.shape[1]
@@ -242,24 +261,43 @@ class MatmulReduceScatter:
     name: ClassVar[str] = "ops.matmul_reduce_scatter"
     all_reduce: ClassVar[bool] = False
     few_rows: ClassVar[int] = 127
+    reads: ClassVar[Callable[..., tuple[Operand, ...]]] = staticmethod(unscaled_operands)
 
     def __init__(self, *layouts: Layout, ranks: Ranks) -> None:
         """Choose the tile config, the same one on all ranks."""
         count = len(ranks)
-        self.operands = RankedOperands(ranks, layouts)
+        self.operands = RankedOperands(ranks, layouts, self.reads)
         self._launches: RankedLaunches | None = None
         self._depths = [layout.shape[1] for layout in layouts[:count]]
         (self._m, _), (_, n) = layouts[0].shape, layouts[count].shape
         self._element = self.operands.of[0].out.element
         self._shards = Shards(tuple(self._shard_rows()), n, self._element.itemsize)
-        problem = self.operands.problem(self._m, n, max(self._depths), self.operands.of)
         self._occupancy = Occupancy.of(backend_of(layouts[0].device))
         is_shared = any(ranks.sharing(rank) > 1 for rank in range(count))
-        self._config = reduce_scatter_config(problem, self._occupancy, shares_device=is_shared)
+        self._config = self._chosen(shares_device=is_shared)
         self._matrix_bytes = max(self._shards.rows) * padded_row_bytes(n, self._element)
 
     def _shard_rows(self) -> list[int]:
         return [one.out.shape[0] for one in self.operands.of]
+
+    def _chosen(self, *, shares_device: bool) -> TileConfig:
+        problem = self.operands.problem(
+            self._m, self._shards.columns, max(self._depths), self.operands.of
+        )
+        return reduce_scatter_config(problem, self._occupancy, shares_device=shares_device)
+
+    def _built(
+        self, rank: int, operands: _Views, c: ArrayView
+    ) -> tuple[Kernel, Sequence[TMATensorTile]]:
+        """Return the kernel of a rank, and the tiles of its operands."""
+        b_transposed = self.operands.of[rank].b.transposed
+        a, b = operands
+        tiles = gemm_tiles(a, b, c, self._config, False, b_transposed)
+        types = [tile.cuda_type for tile in tiles]
+        kernel = reduce_scatter_kernel(
+            types, b_transposed, self._config, all_reduce=self.all_reduce
+        )
+        return kernel, tiles[:2]
 
     def _slots(self) -> int:
         """Return the signals that a rank needs for a shard."""
@@ -278,21 +316,21 @@ class MatmulReduceScatter:
     def _clusters(self) -> int:
         return sum(self._config.clusters(rows, self._shards.columns) for rows in self._shards.rows)
 
-    def run(self, left: _Views, right: _Views, targets: _Views) -> _Done:
+    def run(self, operands: Sequence[_Views], targets: _Views) -> _Done:
         """Launch; return the memory that ranks share, the launches and their addresses."""
         ranks = self.operands.ranks
-        workspace = Workspace.of(ranks, left, self._slots(), len(ranks) * self._matrix_bytes)
-        a, b, outs = self.operands.reached(left, right, targets)
+        workspace = Workspace.of(ranks, operands[0], self._slots(), len(ranks) * self._matrix_bytes)
+        read, outs = self.operands.reached(operands, targets)
         stored = [self._stored(workspace, rank, outs) for rank in range(len(ranks))]
         with workspace.lock:
             if self._launches is None:
                 self._launches = RankedLaunches.prepared(
                     workspace,
-                    lambda rank: self._prepare(workspace, rank, a[rank], b[rank], stored[rank]),
+                    lambda rank: self._prepare(workspace, rank, read[rank], stored[rank]),
                 )
             addresses = [
-                tuple(view.address for view in (*operands, *own))
-                for *operands, own in zip(a, b, stored, strict=True)
+                tuple(view.address for view in (*mine, *own))
+                for mine, own in zip(read, stored, strict=True)
             ]
             self._launches.run(addresses, ranks.streams)
         return workspace, self._launches, addresses
@@ -304,12 +342,11 @@ class MatmulReduceScatter:
         return workspace.matrix(rank, half, shape, self._element, offset)
 
     def _prepare(
-        self, workspace: Workspace, rank: int, a: ArrayView, b: ArrayView, stored: _Views
+        self, workspace: Workspace, rank: int, operands: _Views, stored: _Views
     ) -> tuple[Any, object]:
         ranks, shards, config = self.operands.ranks, self._shards, self._config
-        b_transposed = self.operands.of[rank].b.transposed
-        tiles = gemm_tiles(a, b, stored[0], config, False, b_transposed)
-        outputs = [tiles.c, *(output_tile(view, config) for view in stored[1:])]
+        kernel, tiles = self._built(rank, operands, stored[0])
+        outputs = [output_tile(view, config) for view in stored]
         sent = TMATensorTileArray(
             [
                 output_tile(self._received(workspace, peer, half, rank), config)
@@ -321,14 +358,12 @@ class MatmulReduceScatter:
         pitch = padded_row_bytes(shards.columns, self._element) // itemsize
         received = len(ranks) * max(shards.rows), pitch  # of all ranks
         halves = [workspace.matrix(rank, half, received, self._element) for half in range(2)]
-        types = [tile.cuda_type for tile in (tiles.a, tiles.b, tiles.c)]
-        kernel = reduce_scatter_kernel(types, b_transposed, config, all_reduce=self.all_reduce)
         given = ReduceScatterArguments(
             sent, Pointer(halves[0]), Pointer(halves[1]), workspace.signals[rank],
             shards.argument(workspace.slots), Pointer(workspace.rounds[rank]),
             self._matrix_bytes // itemsize, pitch, self._m, self._depths[rank], self._step_rows(),
         )  # fmt: skip
-        arguments = tiles.a, tiles.b, *outputs, *given
+        arguments = *tiles, *outputs, *given
         launch = resident_launch(
             kernel, arguments, config, self._clusters, self._occupancy, ranks, rank
         )

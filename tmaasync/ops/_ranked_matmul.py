@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tmaasync import _arrays
@@ -16,7 +16,7 @@ from tmaasync.ops._layouts import Layout, Operand
 from tmaasync.ops._ranks import Ranks, array_on, views_of
 
 _TYPES = ("bfloat16", "float16")
-_OUTPUTS = (*_TYPES, "float32")
+OUTPUTS = (*_TYPES, "float32")
 
 _Views = Sequence[ArrayView]
 
@@ -31,29 +31,52 @@ def unfit_operands(
     unequal: Callable[[_Views, _Views], Iterable[Violation]],
 ) -> Iterator[Violation]:
     """Yield the rules that operands break by themselves, and next to each other: ``unequal``."""
-    yield from ranks.misplaced("b", right, "a")
-    both = (("a", left), ("b", right))
-    names = [(f"{name}[{rank}]", view) for name, of in both for rank, view in enumerate(of)]
-    for name, view in names:
-        if view.ndim != 2:
-            rule = "a rank has one matrix of each operand"
-            yield Violation(name, f"of shape {view.shape}", rule, "Reshape it to two dimensions")
-        if view.element.name not in _TYPES or view.element is not left[0].element:
-            rule = f"all operands hold one type, {' or '.join(_TYPES)}; a[0] {left[0].element}"
-            yield Violation(name, f"an array of {view.element}", rule, "Convert it with astype")
-    if all(view.ndim == 2 for _, view in names):
+
+    def unlike(_: str, view: ArrayView) -> tuple[str, str] | None:
+        if view.element.name in _TYPES and view.element is left[0].element:
+            return None
+        rule = f"all operands hold one type, {' or '.join(_TYPES)}; a[0] {left[0].element}"
+        return rule, "Convert it with astype"
+
+    yield from unfit_matrices(ranks, {"a": left, "b": right}, unlike)
+    if all(view.ndim == 2 for view in (*left, *right)):
         yield from unequal(left, right)
 
 
+def unfit_matrices(
+    ranks: Ranks,
+    operands: Mapping[str, _Views],
+    unlike: Callable[[str, ArrayView], tuple[str, str] | None],
+) -> Iterator[Violation]:
+    """Yield operands on another device, not of two dimensions, or of a wrong type.
+
+    ``unlike`` returns the rule and the remedy for an argument of a wrong type.
+    """
+    for name, views in operands.items():
+        yield from ranks.misplaced(name, views, "a")
+    for name, views in operands.items():
+        for rank, view in enumerate(views):
+            one = f"{name}[{rank}]"
+            if view.ndim != 2:
+                rule, remedy = "a rank has one matrix of each operand", "Reshape it"
+                yield Violation(one, f"of shape {view.shape}", rule, f"{remedy} to two dimensions")
+            if wrong := unlike(name, view):
+                yield Violation(one, f"an array of {view.element}", *wrong)
+
+
 def outputs_of(
-    ranks: Ranks, left: _Views, shapes: Sequence[tuple[int, int]], out: Any
+    ranks: Ranks,
+    left: _Views,
+    shapes: Sequence[tuple[int, int]],
+    out: Any,
+    kind: str | None = None,
 ) -> list[Any]:
-    """Return the caller's outputs, or new arrays of these shapes and of the operands' type."""
+    """Return the caller's outputs, or new ones of these shapes, of the operands' type or a kind."""
     if out is not None:
         views_of("out", out, len(left))
         return list(out)
     new = zip(ranks.memories, left, shapes, strict=True)
-    return [array_on(memory, view, shape) for memory, view, shape in new]
+    return [array_on(memory, view, shape, kind) for memory, view, shape in new]
 
 
 def unfit_outputs(
@@ -65,8 +88,8 @@ def unfit_outputs(
     yield from ranks.misplaced("out", targets, "a")
     for rank, (view, shape) in enumerate(zip(targets, shapes, strict=True)):
         name = f"out[{rank}]"
-        if view.shape != shape or view.element.name not in _OUTPUTS:
-            rule = f"the output has shape {shape} and holds {', '.join(_OUTPUTS[:-1])} or float32"
+        if view.shape != shape or view.element.name not in OUTPUTS:
+            rule = f"the output has shape {shape} and holds {', '.join(OUTPUTS[:-1])} or float32"
             given = f"{view.element} of shape {view.shape}"
             yield Violation(name, given, rule, "Pass an array like that, or leave out=")
             continue
@@ -103,11 +126,28 @@ def fill_with_zeros(targets: _Views, ranks: Ranks) -> None:
 
 
 class RankLayouts(NamedTuple):
-    """What one rank multiplies: layouts as the kernel reads and writes them."""
+    """What one rank multiplies: layouts as the kernel reads and writes them.
 
-    a: Operand
-    b: Operand
+    Attributes:
+        operands: A, B, and what else the kernel reads.
+        out: The output.
+    """
+
+    operands: tuple[Operand, ...]
     out: Layout
+
+    @property
+    def a(self) -> Operand:
+        return self.operands[0]
+
+    @property
+    def b(self) -> Operand:
+        return self.operands[1]
+
+
+def unscaled_operands(a: Layout, b: Layout) -> tuple[Operand, ...]:
+    """Return how a kernel without scales reads A and B."""
+    return Operand.of_rows(a), Operand.of(b)
 
 
 class RankedOperands:
@@ -119,42 +159,56 @@ class RankedOperands:
         needs_staging: Whether an operand is read from a staging copy.
     """
 
-    def __init__(self, ranks: Ranks, layouts: Sequence[Layout]) -> None:
+    def __init__(
+        self,
+        ranks: Ranks,
+        layouts: Sequence[Layout],
+        reads: Callable[..., tuple[Operand, ...]] = unscaled_operands,
+    ) -> None:
         """Choose how each rank reads its operands; reject an output that TMA cannot store.
 
         Args:
             ranks: Devices and streams.
-            layouts: Of A, B and the output: first of all A, and so on.
+            layouts: Of the operands and the output: first of all A, and so on.
+            reads: Returns how the kernel reads the operands of a rank.
         """
         self.ranks = ranks
         count = len(ranks)
-        left, right, outs = (layouts[start : start + count] for start in (0, count, 2 * count))
+        *operands, outs = (layouts[at : at + count] for at in range(0, len(layouts), count))
         ArgumentError.raise_for(unstorable(outs))
         self.of = [
-            RankLayouts(Operand.of_rows(a), Operand.of(b), out.in_stored_rows() or out)
-            for a, b, out in zip(left, right, outs, strict=True)
+            RankLayouts(reads(*each), out.in_stored_rows() or out)
+            for *each, out in zip(*operands, outs, strict=True)
         ]
-        self.needs_staging = any(of.a.is_staged or of.b.is_staged for of in self.of)
+        self.needs_staging = any(one.is_staged for of in self.of for one in of.operands)
         for device in {layout.device for layout in outs}:
             backend_of(device).require_shared_memory("a matmul of several ranks")
 
     def reached(
-        self, left: _Views, right: _Views, targets: _Views
-    ) -> tuple[list[ArrayView], list[ArrayView], list[ArrayView]]:
-        """Return what the kernel reads, in staging copies where TMA needs them, and writes."""
-        a = [self._reached(rank, self.of[rank].a, view) for rank, view in enumerate(left)]
-        b = [self._reached(rank, self.of[rank].b, view) for rank, view in enumerate(right)]
-        return a, b, [one.out.over(view) for one, view in zip(self.of, targets, strict=True)]
+        self, operands: Sequence[_Views], targets: _Views
+    ) -> tuple[list[list[ArrayView]], list[ArrayView]]:
+        """Return what the kernel of each rank reads, in staging copies where TMA needs them.
+
+        Also return what it writes.
+        """
+        read = [
+            [self._reached(rank, *pair) for pair in zip(of.operands, views, strict=True)]
+            for rank, (of, *views) in enumerate(zip(self.of, *operands, strict=True))
+        ]
+        return read, [one.out.over(view) for one, view in zip(self.of, targets, strict=True)]
 
     def _reached(self, rank: int, operand: Operand, view: ArrayView) -> ArrayView:
         memory, stream = self.ranks.memories[rank], self.ranks.streams[rank]
         backend_of(view.device).wait_for_producers((view,), stream)
         if not operand.is_staged or view.is_empty:
             return operand.rows.over(view)
+        owner = indexable(view)
+        # Bytes that the caller reads as another type are copied as bytes.
+        held = _arrays.view(owner).element.name
         with in_order(view.framework, view.device, stream or 0):
-            part = array_on(memory, view, operand.rows.shape)
-            part[...] = indexable(view)
-        return operand.rows.over(_arrays.view(part))
+            part = array_on(memory, view, operand.rows.shape, held)
+            part[...] = owner.T if operand.transposed else owner
+        return operand.rows.over(_arrays.view(part, dtype=view.element))
 
     def problem(self, m: int, n: int, k: int, of: Sequence[RankLayouts]) -> Problem:
         """Return the GEMM that these ranks compute with one tile config."""

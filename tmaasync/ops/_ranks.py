@@ -37,15 +37,20 @@ PUSH_ROW_BYTES = _UNIT_BYTES // 4
 # --- lists of arrays --------------------------------------------------------------------------
 
 
-def views_of(name: str, arrays: Any, count: int | None = None) -> list[ArrayView]:
-    """Return the views of a list of arrays, one per rank."""
+def views_of(
+    name: str, arrays: Any, count: int | None = None, held: Element | None = None
+) -> list[ArrayView]:
+    """Return the views of a list of arrays, one per rank; ``held``: read as this type."""
     ranks = f"1 to {MAX_RANKS}" if count is None else str(count)
     if not is_sequence(arrays) or len(arrays) not in range(1, MAX_RANKS + 1):
         given = f"{len(arrays)} arrays" if is_sequence(arrays) else shown(arrays)
     elif count not in {None, len(arrays)}:
         given = f"{len(arrays)} arrays"
     else:
-        return [_arrays.view(one, argument=f"{name}[{rank}]") for rank, one in enumerate(arrays)]
+        return [
+            _arrays.view(one, dtype=held, argument=f"{name}[{rank}]")
+            for rank, one in enumerate(arrays)
+        ]
     rule = f"it must be a list of {ranks} arrays, one for each rank"
     raise ArgumentError.broken(name, given, rule, "Pass an array for each rank")
 
@@ -462,16 +467,22 @@ class RepeatedCalls:
         self._calls.clear()
 
     @staticmethod
-    def _key(lists: Sequence[Any]) -> object:
+    def _key(lists: Sequence[Any], option: object) -> object:
         """Return None where a list or an array has no key."""
         if not all(isinstance(one, list | tuple) for one in lists):
             return None
         prints = [_arrays.fingerprint(one) for arrays in lists for one in arrays]
-        return None if None in prints else (*map(len, lists), *prints)
+        return None if None in prints else (*map(len, lists), *prints, option)
 
-    def run(self, lists: Sequence[Any], streams: Any) -> bool:
-        """Repeat the call, if there was one; ``lists`` are the lists of arrays, outputs last."""
-        found = self._calls.get(self._key(lists))
+    def run(self, lists: Sequence[Any], streams: Any, option: Hashable = None) -> bool:
+        """Repeat the call, if there was one.
+
+        Args:
+            lists: The lists of arrays, outputs last.
+            streams: As in the call.
+            option: What else the call depends on.
+        """
+        found = self._calls.get(self._key(lists, option))
         if found is None:
             return False
         workspace, calls, frameworks = found
@@ -497,8 +508,9 @@ class RepeatedCalls:
         launches: RankedLaunches,
         addresses: RankedAddresses,
         frameworks: Iterable[str],
+        option: Hashable = None,
     ) -> None:
-        key = self._key(lists)
+        key = self._key(lists, option)
         if key is None:
             return
         if len(self._calls) >= MAX_CALLS:

@@ -52,8 +52,8 @@ from tmaasync.ops._layouts import (
 )
 from tmaasync.ops._operation import Operation, overridden
 
-_OPERANDS = ("float8_e4m3fn", "float8_e5m2")
-_OUTPUTS = ("bfloat16", "float16", "float32")
+OPERANDS = ("float8_e4m3fn", "float8_e5m2")
+OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()
 
 
@@ -197,7 +197,7 @@ class Operands(NamedTuple):
         ArgumentError.raise_for(_shape_violations(found))
         (m, k), (*groups, _, n) = found.a.shape, found.b.shape
         check_extents(M=m, N=n, K=k, G=max(groups, default=1))
-        return found._replace(scale_b=_first_rows(found.scale_b, found.k_blocks))
+        return found._replace(scale_b=first_rows(found.scale_b, found.k_blocks))
 
     @property
     def named(self) -> dict[str, ArrayView]:
@@ -210,8 +210,13 @@ class Operands(NamedTuple):
     @property
     def column_scales(self) -> bool:
         """Whether B has one scale per column, not per 128 columns."""
-        columns = self.b.shape[-1]
-        return columns > 1 and self.scale_b.shape[-1] == columns
+        return has_column_scales(self.b, self.scale_b)
+
+
+def has_column_scales(b: ArrayView | Layout, scale_b: ArrayView | Layout) -> bool:
+    """Return whether B has one scale per column, not per 128 columns."""
+    columns = b.shape[-1]
+    return columns > 1 and scale_b.shape[-1] == columns
 
 
 def checked(
@@ -231,14 +236,14 @@ def checked(
 def output_of(operands: Operands, out: Any, dtype: object) -> Output:
     """Return the checked output; it shares no memory with the operands."""
     left, shape = operands.a, (operands.a.shape[0], operands.b.shape[-1])
-    output = Output.of(out, left, shape, _OUTPUTS, "bfloat16" if dtype is None else dtype)
-    check_output(output.view, shape, left.device, _OUTPUTS, dtype)
+    output = Output.of(out, left, shape, OUTPUTS, "bfloat16" if dtype is None else dtype)
+    check_output(output.view, shape, left.device, OUTPUTS, dtype)
     refuse_overlap("out", output.view, operands.named)
     return output
 
 
-def _first_rows(scales: ArrayView, rows: int) -> ArrayView:
-    """Return the scales without torch's padding along K."""
+def first_rows(scales: ArrayView, rows: int) -> ArrayView:
+    """Return the scales of B without torch's padding along K."""
     is_whole = scales.shape[-2] == rows or scales.is_stand_in
     return scales if is_whole else _arrays.view(indexable(scales)[..., :rows, :])
 
@@ -257,7 +262,7 @@ def _check_types(operands: Operands) -> None:
         remedy = (
             f'Convert it with astype; of bytes that hold one, pass {name}_dtype="float8_e4m3fn"'
         )
-        check_type(name, operands.named[name].element, _OPERANDS, remedy)
+        check_type(name, operands.named[name].element, OPERANDS, remedy)
     for name in ("scale_a", "scale_b"):
         held = operands.named[name].element
         if held.name != "float32":
@@ -267,11 +272,17 @@ def _check_types(operands: Operands) -> None:
 
 
 def _shape_violations(operands: Operands) -> Iterator[Violation]:
-    (m, k), (*groups, depth, n) = operands.a.shape, operands.b.shape
+    (m, k), (*groups, depth, _) = operands.a.shape, operands.b.shape
     if depth != k:
         rule = f"a has shape {(m, k)}, so b must have {k} rows"
         remedy = "For matrices stored as [N, K] pass b." + ("swapaxes(1, 2)" if groups else "T")
         yield Violation("b.shape", operands.b.shape, rule, remedy)
+    yield from scale_violations(operands)
+
+
+def scale_violations(operands: Operands) -> Iterator[Violation]:
+    """Yield scales whose shapes do not fit the operands."""
+    (m, k), (*groups, _, n) = operands.a.shape, operands.b.shape
     blocks = operands.k_blocks
     if operands.scale_a.shape != (m, blocks):
         rule = f"a row of a has a scale for every {SCALE_BLOCK} of its {k} elements"
@@ -290,8 +301,17 @@ def _shape_violations(operands: Operands) -> Iterator[Violation]:
 
 # --- the operation ----------------------------------------------------------------------------
 
-# Operands that the kernel takes transposed: b as [N, K], the scales of a as [K / 128, M].
-_TRANSPOSES = (False, True, True, False)
+
+def scaled_operands(
+    a: Layout, b: Layout, scale_a: Layout, scale_b: Layout, *, column_scales: bool
+) -> tuple[Operand, ...]:
+    """Return how the kernel reads its operands: b as [N, K], the scales of a as [K / 128, M]."""
+    return (
+        Operand.of_rows(a),
+        Operand.of_k_rows(b, k_is_last=False),
+        Operand.of_k_rows(scale_a, k_is_last=False),
+        Operand.of_rows(scale_b) if column_scales else _either_way(scale_b),
+    )
 
 
 class FloatScaledOperation(Operation):
@@ -308,12 +328,7 @@ class FloatScaledOperation(Operation):
         column_scales: bool,
     ) -> None:
         super().__init__(out.device)
-        self._operands = (
-            Operand.of_rows(a),
-            Operand.of_rows(b.transposed),
-            Operand.of_rows(scale_a.transposed),
-            Operand.of_rows(scale_b) if column_scales else _either_way(scale_b),
-        )
+        self._operands = scaled_operands(a, b, scale_a, scale_b, column_scales=column_scales)
         self._column_scales = column_scales
         self._k = a.shape[1]
         self._out = Operand.of_output(out)
@@ -323,8 +338,8 @@ class FloatScaledOperation(Operation):
     def _reached(self, operands: Operands, stream: int) -> list[ArrayView]:
         """Return the operands as the kernel reads them, from staging copies if it must."""
         return [
-            operand.rows.over(reached_operand(operand, view, stream, transposes=transposes))
-            for operand, view, transposes in zip(self._operands, operands, _TRANSPOSES, strict=True)
+            operand.rows.over(reached_operand(operand, view, stream))
+            for operand, view in zip(self._operands, operands, strict=True)
         ]
 
 

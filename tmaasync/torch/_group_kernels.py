@@ -13,7 +13,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.ops._all_gather import gather_rows
-from tmaasync.ops._all_gather_matmul import gather_and_multiply
+from tmaasync.ops._all_gather_matmul import AllGatherMatmul, gather_and_multiply
 from tmaasync.ops._all_to_all import exchange_rows
 from tmaasync.ops._flash.gradients import GRADIENTS, INPUTS
 from tmaasync.ops._flash.operands import Scores
@@ -45,8 +45,9 @@ def all_gather_matmul(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Any:
         _agree(group, "all_gather_matmul", a, rows, a.shape[1])
         left = [_stand_in(own, count, a.shape[1]) for count in rows]
         left[group.rank] = own
-        every = [[one] * group.count for one in (right, target)]
-        return gather_and_multiply(group.ranks(own), left, *every, is_new=True)
+        rights, targets = ([one] * group.count for one in (right, target))
+        ranks = group.ranks(own)
+        return gather_and_multiply(AllGatherMatmul, ranks, (left, rights), targets, is_new=True)
 
     group.launch(("all_gather_matmul", *rows), (a, b, out), first)
     return out.contiguous()
@@ -62,7 +63,7 @@ def matmul_reduce_scatter(group: Group, a: Any, b: Any, rows: Sequence[int]) -> 
         ranks, left, right = _row_parallel(group, "matmul_reduce_scatter", a, b, rows)
         targets = [_stand_in(target, count, b.shape[1]) for count in rows]
         targets[group.rank] = target
-        return multiply_and_reduce(MatmulReduceScatter, ranks, left, right, targets, is_new=True)
+        return multiply_and_reduce(MatmulReduceScatter, ranks, (left, right), targets, is_new=True)
 
     group.launch(("matmul_reduce_scatter", *rows), (a, b, out), first)
     return out.contiguous()
@@ -77,7 +78,7 @@ def matmul_all_reduce(group: Group, a: Any, b: Any, rows: object) -> Any:
     def first() -> Done | None:
         ranks, left, right = _row_parallel(group, "matmul_all_reduce", a, b, [a.shape[0]])
         outs = _views(*group.matrices(*out))
-        return multiply_and_reduce(MatmulAllReduce, ranks, left, right, outs, is_new=True)
+        return multiply_and_reduce(MatmulAllReduce, ranks, (left, right), outs, is_new=True)
 
     group.launch("matmul_all_reduce", (a, b), first)
     return group.matrix(*out).clone(memory_format=torch.contiguous_format)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, NamedTuple, Self
 
 from tmaasync._elements import Element
@@ -192,6 +192,11 @@ class TileConfig:
     """The kernels of the plain GEMM, and of the one with an epilogue."""
     shifts_rows: ClassVar[bool] = True
     """Whether the kernels may load A 64 rows at a time."""
+
+    @classmethod
+    def of(cls, config: TileConfig) -> Self:
+        """Return the config for a kernel of this kind, from the config of a kernel it extends."""
+        return cls(**{field.name: getattr(config, field.name) for field in fields(config)})
 
     @property
     def b_tile(self) -> tuple[int, int]:
@@ -422,6 +427,11 @@ class ScaledTileConfig(TileConfig):
         return {**constants, "EPILOGUE_BUFFERS": self.epilogue_buffers}
 
     @property
+    def a_scales(self) -> int:
+        """Number of scales of A in a stage."""
+        return self.block_m
+
+    @property
     def b_scales(self) -> int:
         """Maximum number of scales of B in a stage."""
         slices = max(1, self.block_n // SCALE_BLOCK)
@@ -432,7 +442,7 @@ class ScaledTileConfig(TileConfig):
         operands = (self.block_m + self.block_n) * SCALE_BLOCK
         scales = sum(
             -(-count * _SCALE_BYTES // _SCALED_ALIGNMENT) * _SCALED_ALIGNMENT
-            for count in (self.block_m, self.b_scales)
+            for count in (self.a_scales, self.b_scales)
         )
         return operands + scales + _SCALED_BARRIER_BYTES
 

@@ -392,6 +392,17 @@ def choose_scaled_config(
     return paired_in_many_waves(best, m, n, occupancy)
 
 
+def ranked_scaled_config(
+    m: int, n: int, occupancy: Occupancy, *, column_scales: bool, shares_device: bool
+) -> ScaledTileConfig:
+    """Return the tile config of a block-scaled GEMM whose CTAs wait for other ranks.
+
+    Ranks that share a device get no clusters, as in `ranked_config`.
+    """
+    config = choose_scaled_config(m, n, occupancy, column_scales=column_scales)
+    return replace(config, cluster=1) if shares_device else config
+
+
 # --- tile configs that were raced for a use: about others the model knows too little ------------
 
 _SPLIT_WIDTHS = (64, 128, 256)  # columns: benchmarks/bench_split.py --sweep, H200, 2026-11-21

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 from tmaasync.kernel import Kernel
-from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.config import SCALES_PER_LOAD, Occupancy, ScaledTileConfig, TileConfig
 from tmaasync.ops._gemm.cost_model import ranked_config
 from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.tiles import gemm_constants
@@ -19,6 +20,7 @@ MAX_AREA = 64 * 256
 adds what other ranks sent (2,884 bytes for 128 x 192)."""
 
 
+_EPOCH_BYTES = 128  # including alignment
 _SHARD_ROWS = 64  # of wgmma
 _STEP_WAVES = 2  # a part is announced a wave after it was sent
 _MOST_STEPS = 4
@@ -60,6 +62,22 @@ def reduce_scatter_config(
     else:
         config = TileConfig(2, 256, 1 if shares_device else 2)
     return overridden(config)
+
+
+@dataclass(frozen=True)
+class ScaledScatterConfig(ScaledTileConfig):
+    """A tile config of scaled_gemm_reduce_scatter.cu, whose CTAs also hold epochs."""
+
+    scaled_source: ClassVar = "scaled_gemm_reduce_scatter.cu"
+
+    @property
+    def a_scales(self) -> int:
+        """The rows of a shard start anywhere, and a load at a multiple of 16 bytes."""
+        return self.block_m + SCALES_PER_LOAD
+
+    @property
+    def barriers_bytes(self) -> int:
+        return super().barriers_bytes + _EPOCH_BYTES
 
 
 def all_reduce_shards(m: int, ranks: int) -> list[int]:

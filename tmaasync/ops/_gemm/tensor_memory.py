@@ -263,6 +263,11 @@ class PromotedConfig(TensorMemoryConfig):
     column_scales: bool = False
 
     @property
+    def a_scales(self) -> int:
+        """Number of scales of A in a stage."""
+        return self.block_m
+
+    @property
     def stages(self) -> int:
         scale_bytes = 2 * _ROWS * 4 * (_COLUMNS // self.block_n)
         room = MAX_SHARED_BYTES - _STAGING_BYTES - _BARRIERS_BYTES - scale_bytes

@@ -418,7 +418,7 @@ def scaled_gemm_tiles(
     side, parts = config.b_tile
     outer = (1,) * (b.ndim - 2)
     # The rows of a group start anywhere, and a load at a multiple of 16 bytes.
-    scales = rows + SCALES_PER_LOAD if outer else rows
+    scales = rows + SCALES_PER_LOAD if outer else config.a_scales
     return ScaledMatrices(
         operand_tile(a, rows, k_major=True, parts=1, is_read_once=b.shape[-2] <= columns),
         operand_tile(b, side, k_major=True, parts=parts, is_read_once=a.shape[0] <= rows),

@@ -26,6 +26,7 @@ __device__ __forceinline__ void check_small_float() {
 template <SmallFloat kTo, bool kRelu = false>
 __device__ __forceinline__ u32 cvt_rn_satfinite_x2(float high, float low) {
     using namespace tmaasync_emulate::inline_ptx;
+    using tmaasync_emulate::inline_ptx::Round;
     check_small_float<kTo>();
     return packed<EmulatedFloat<kTo>, Round::kRn, kRelu, true>(high, low);
 }
@@ -40,6 +41,7 @@ __device__ __forceinline__ u32 cvt_rn_f16x2(u32 pair) {
 template <bool kRoundsUp = true>
 __device__ __forceinline__ u32 cvt_satfinite_ue8m0x2(float high, float low) {
     using namespace tmaasync_emulate::inline_ptx;
+    using tmaasync_emulate::inline_ptx::Round;
     tmaasync_emulate::check_small_floats();
     return packed<E8M0Bits, kRoundsUp ? Round::kRp : Round::kRz, false, true>(high, low);
 }

@@ -1,0 +1,178 @@
+"""Defects in the block-scaled FP8 kernels of several ranks are reported; sound ones are silent."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emulate.shipped import whole_text
+from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
+from scaled_ranks import drawn_parts, drawn_shards, multiplied, terms
+from worlds import REPORTED, arrays_on, check_reported, check_silent, poisoned, world_of
+
+from tmaasync import ops
+from tmaasync.emulate.launch.schedule import Policy
+from tmaasync.ops._gemm.all_gather import AllGatherScaledConfig
+from tmaasync.ops._gemm.reduce_scatter import ScaledScatterConfig
+from tmaasync.ops._operation import tile_configs
+
+GATHER, SCATTER = ops.all_gather_scaled_matmul, ops.scaled_matmul_reduce_scatter
+ROWS = (75, 70, 0)
+GATHER_DEFECTS = defects(
+    "all_gather_scaled_gemm.cu",
+    (
+        "TMA may read scales before the stores of threads",
+        without("ptx::fence_proxy_async_global();", "OwnScales::push"),
+        RACE,
+        "race on",
+    ),
+    (
+        "a lane announces scales that others still store",
+        Edit(
+            "ptx::fence_proxy_async_global(); __syncwarp();",
+            "ptx::fence_proxy_async_global();",
+            "OwnScales::push",
+        ),
+        RACE,
+        "race on",
+    ),
+    (
+        "scales are stored before the peer has room",
+        without("if (...) round.signals.wait(peer, round.epoch - 1);", "OwnScales::push"),
+        RACE,
+        "the peer may still be reading",
+    ),
+    (
+        "no scales are announced",
+        without("if (lane_index() == 0) { round.signals.post(...); }", "OwnScales::push"),
+        DEADLOCK,
+        "waits for epoch 1 of signal",
+    ),
+    (
+        "scales are loaded before they have arrived",
+        without("round.template wait_for_rows<true>(...);"),
+        RACE,
+        "race on",
+    ),
+    (
+        "scales are announced by the signals of rows",
+        Edit("units + unit", "unit", "OwnScales::push"),
+        DEADLOCK + RACE,
+        "signal|race on",
+    ),
+    (
+        "scales of own rows are not waited for",
+        Edit("if (is_own && !Operands::has_scales()) continue;", "if (is_own) continue;"),
+        DEADLOCK + FAULT,
+        "full|arrivals",
+    ),
+    (
+        "all ranks store their scales from the first row on",
+        Edit("round.shards.starts[rank] + row", "row", "push_unit"),
+        RACE,
+        "race on",
+    ),
+)
+SCATTER_DEFECTS = defects(
+    "scaled_gemm_reduce_scatter.cu",
+    (
+        "a part is announced before its stores are done",
+        without("wait_group<0>();", "announce"),
+        RACE,
+        "the store may not have",
+    ),
+    ("parts are added before they have arrived", without("wait_for_all(slot);"), RACE, "race on"),
+    (
+        "a part is sent before its buffer is free",
+        without("round_.signals.wait(tile.owner, round_.epoch - 1);"),
+        RACE,
+        r"race on (received_|sent)",
+    ),
+    (
+        "scales are loaded from the row itself on",
+        Edit("tile.m - skipped(tile.m)", "tile.m", "load"),
+        FAULT,
+        "the innermost coordinate is .* multiple of 16 bytes",
+    ),
+)
+
+
+def outcome(
+    call: Any, kind: Any, source: str, defect: Defect | None, policy: Policy, seed: int
+) -> Exception | None:
+    """Return the report of a kernel with a defect, or of the sound one."""
+    text = whole_text(source)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / source
+        path.write_text(text if defect is None else defect.plant(text), encoding="utf-8")
+
+        class Planted(kind):  # type: ignore[misc]
+            scaled_source = str(path)
+
+        try:
+            run_calls(call, Planted(1, 32, max_stages=2), policy, seed, is_sound=defect is None)
+        except REPORTED as error:
+            return error
+    return None
+
+
+def run_calls(call: Any, config: Any, policy: Policy, seed: int, *, is_sound: bool) -> None:
+    """Make three calls, of which the third uses the memory of the first.
+
+    A rank without rows waits for less, or others wait for it less: they are a call ahead.
+    """
+    rng = np.random.default_rng(0)
+    drawn: Any = (
+        functools.partial(drawn_shards, rng, ROWS, 160, (32, 32, 32))
+        if call is GATHER
+        else functools.partial(drawn_parts, rng, sum(ROWS), (160, 32, 32), 32)
+    )
+    shapes = [(sum(ROWS) if call is GATHER else count, 32) for count in ROWS]
+    with world_of(len(ROWS), seed, policy) as world, tile_configs(lambda _: config):
+        calls = []
+        for _ in range(3):
+            a, b, scale_a, scale_b = operands = drawn()
+            right = [one.T for one in arrays_on(world, [one.T for one in b])]
+            given = arrays_on(world, a), right, arrays_on(world, scale_a)
+            out = poisoned(world, shapes, np.float32)
+            call(*given, arrays_on(world, scale_b), out=out)
+            calls.append((out, operands))
+        world.synchronize()
+        if is_sound:
+            for found, operands in calls:
+                check(call, found, operands)
+
+
+def check(call: Any, found: list[Any], operands: Any) -> None:
+    if call is GATHER:
+        assert all(map(np.array_equal, found, multiplied(*operands)))
+    else:
+        assert np.array_equal(np.concatenate(found), sum(terms(*operands)))
+
+
+gathered = functools.partial(outcome, GATHER, AllGatherScaledConfig, "all_gather_scaled_gemm.cu")
+scattered = functools.partial(
+    outcome, SCATTER, ScaledScatterConfig, "scaled_gemm_reduce_scatter.cu"
+)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("defect", GATHER_DEFECTS, ids=lambda defect: defect.name)
+def test_a_defect_of_the_gather_is_reported_in_any_order(defect: Defect) -> None:
+    check_reported(gathered, defect)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("defect", SCATTER_DEFECTS, ids=lambda defect: defect.name)
+def test_a_defect_of_the_scatter_is_reported_in_any_order(defect: Defect) -> None:
+    check_reported(scattered, defect)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [gathered, scattered], ids=["gather", "scatter"])
+def test_sound_kernels_are_silent(run: Any) -> None:
+    check_silent(run)
