@@ -16,7 +16,7 @@ if not dist.is_available() or not dist.is_gloo_available():
 
 import torch_ranks  # noqa: E402
 
-from tmaasync.torch._group import Launched  # noqa: E402
+from tmaasync.torch._group import Launched, can_move  # noqa: E402
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -54,3 +54,17 @@ def test_a_later_launch_moves_the_addresses_that_lie_in_its_tensors() -> None:
     launched.run([1000, 2000, 0], 7)
     launched.run([9000, 2064, 0], 8)
     assert seen == [(addresses, 7), ([[9000, 9063, 5000], _Pair(2064, 3)], 8)]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "spans", "can"),
+    [
+        ((1000, 1063, (2000,)), [(1000, 1063), (2000, 2063), (0, -1)], True),
+        ((1000, 1063, (2000,)), [(1000, 1063), (1063, 2063)], False),  # which one is 1063 of?
+        ((900, (2000,)), [(1000, 1063), (2000, 2063)], False),  # a ragged map starts before 1000
+    ],
+)
+def test_tensors_may_move_if_each_address_says_of_which_it_is(
+    addresses: Any, spans: Any, can: bool
+) -> None:
+    assert can_move(addresses, spans) is can

@@ -12,7 +12,7 @@ import itertools
 import math
 import pickle
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -112,10 +112,19 @@ def _last_byte(tensor: Any) -> int:
     return last
 
 
-def _overlap(spans: Sequence[tuple[int, int]]) -> bool:
-    """Return whether two tensors overlap: then an address does not say which one it is of."""
+def can_move(addresses: Any, spans: Sequence[tuple[int, int]]) -> bool:
+    """Return whether each address says of which tensor it is: none overlap, and all are there."""
     ordered = sorted(span for span in spans if span[1] >= span[0] > 0)
-    return any(end >= start for (_, end), (start, _) in itertools.pairwise(ordered))
+    overlap = any(end >= start for (_, end), (start, _) in itertools.pairwise(ordered))
+    return not overlap and {start for start, _ in ordered} <= set(_flat(addresses))
+
+
+def _flat(addresses: Any) -> Iterator[int]:
+    if isinstance(addresses, int):
+        yield addresses
+    else:
+        for one in addresses:
+            yield from _flat(one)
 
 
 def _moved(addresses: Any, moves: Sequence[tuple[int, int, int]]) -> Any:
@@ -276,7 +285,12 @@ class Group:
         return Ranks((backend_of(view.device).memory_of(view),) * self.count, (), self)
 
     def launch(
-        self, key: Hashable, tensors: Sequence[Any], first: Callable[[], Done | None]
+        self,
+        key: Hashable,
+        tensors: Sequence[Any],
+        first: Callable[[], Done | None],
+        *,
+        moves: bool = True,
     ) -> None:
         """Launch as for earlier tensors with this key and these layouts, or by ``first``.
 
@@ -284,22 +298,28 @@ class Group:
             key: Of the call, for equal layouts.
             tensors: All that the kernels reach, but for memory that ranks share.
             first: Launches, and returns the launches, unless calls need more than them.
+            moves: Whether the tensors may be at other addresses than the earlier ones. Ragged maps
+                start before their tensor, at an address that is not one of it.
         """
         seen = [one for one in map(_arrays.fingerprint, tensors) if one is not None]
-        kept = key, *((layout, start % _ALIGNMENT) for start, layout in seen)
+        fixed = _ALIGNMENT if moves else 1 << 64
+        kept = key, *((layout, start % fixed) for start, layout in seen)
         found = self._launched.get(kept)
         if found is not None:
             self.ready()
             found.run([start for start, _ in seen], self.stream)
             return
         done = first()
+        if done is None or len(seen) < len(tensors):
+            return
+        workspace, launches, addresses = done
+        launch, own = launches.launches[self.rank], addresses[self.rank]
         spans = [(one.data_ptr(), one.data_ptr() + _last_byte(one)) for one in tensors]
-        if done is not None and len(seen) == len(tensors) and not _overlap(spans):
-            if len(self._launched) >= MAX_CALLS:
-                self._launched.clear()
-            workspace, launches, addresses = done
-            launch, own = launches.launches[self.rank], addresses[self.rank]
-            self._launched[kept] = Launched(workspace, launch, own, spans)
+        if moves and not can_move(own, spans):
+            return
+        if len(self._launched) >= MAX_CALLS:
+            self._launched.clear()
+        self._launched[kept] = Launched(workspace, launch, own, spans)
 
     # --- memory -------------------------------------------------------------------------------
 

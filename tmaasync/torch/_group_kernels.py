@@ -173,7 +173,7 @@ def all_to_all(
         lists = sources, every[0], _views(*outs), [] if combine else every[1]
         return exchange_rows(group.ranks(own), *lists, combine=combine)
 
-    group.launch(call, (whole, counts, ends), first)
+    group.launch(call, (whole, counts, ends), first, moves=False)
     kept = mine[:, :columns].clone(memory_format=torch.contiguous_format)
     return kept.view(-1, *inner), ends
 
