@@ -217,8 +217,8 @@ struct Exchange : Round {
     }
 
 private:
-    // The segment that this rank sends i-th. All ranks take turns, beginning with the next one, so
-    // that all links are busy to the end.
+    // The segment that this rank sends i-th: one to each rank, beginning with the next rank, and so
+    // on, so that all links are busy to the end.
     __device__ int in_turn(int i) const {
         const int peer = (i + rank() + 1) % ranks(), own = i / ranks();
         return sizes.is_combined ? own * ranks() + peer : peer * owned() + own;
