@@ -7,10 +7,10 @@ import pytest
 from emulate.shipped import whole_text
 from exchange_cases import drawn_tokens, packed
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
-from worlds import REPORTED, arrays_on, check_reported, check_silent, poisoned, world_of
+from planted_runs import check_reported, in_orders
+from worlds import arrays_on, peers, poisoned
 
 from tmaasync import Kernel, ops
-from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._all_to_all import ExchangeConfig
 from tmaasync.ops._operation import tile_configs
 
@@ -55,8 +55,8 @@ DEFECTS = defects(
 )  # fmt: skip
 
 
-def outcome(defect: Defect | None, policy: Policy, seed: int) -> Exception | None:
-    """Dispatch, read and combine, twice; return the report. A sound kernel's results are right."""
+def run(defect: Defect | None) -> None:
+    """Dispatch, read and combine, twice. A sound kernel's results are right."""
     text = whole_text("all_to_all.cu")
 
     class Planted(ExchangeConfig):
@@ -64,34 +64,30 @@ def outcome(defect: Defect | None, policy: Policy, seed: int) -> Exception | Non
 
     tokens = drawn_tokens(np.random.default_rng(0), COUNTS, (160,), np.float32)
     rows = packed(tokens, COUNTS)
-    try:
-        with world_of(2, seed, policy) as world, tile_configs(lambda _: Planted()):
-            given, calls = arrays_on(world, list(COUNTS)), []
-            for _ in range(2):
-                out, copies, back = (
-                    poisoned(world, [one.shape for one in of], np.float32)
-                    for of in (rows, rows, tokens)
-                )
-                ops.all_to_all(arrays_on(world, tokens), given, out)
-                for one, copied in zip(out, copies, strict=True):
-                    COPY(1, 32, (one, copied, one.size))
-                calls.append((out, ops.all_to_all(out, given, back, combine=True)))
-            world.synchronize()
-            if defect is None:
-                for found, back in calls:
-                    assert all(map(np.array_equal, found, rows))
-                    assert all(map(np.array_equal, back, tokens))
-    except REPORTED as error:
-        return error
-    return None
+    with peers(2) as world, tile_configs(lambda _: Planted()):
+        given, calls = arrays_on(world, list(COUNTS)), []
+        for _ in range(2):
+            out, copies, back = (
+                poisoned(world, [one.shape for one in of], np.float32)
+                for of in (rows, rows, tokens)
+            )
+            ops.all_to_all(arrays_on(world, tokens), given, out)
+            for one, copied in zip(out, copies, strict=True):
+                COPY(1, 32, (one, copied, one.size))
+            calls.append((out, ops.all_to_all(out, given, back, combine=True)))
+        world.synchronize()
+        if defect is None:
+            for found, back in calls:
+                assert all(map(np.array_equal, found, rows))
+                assert all(map(np.array_equal, back, tokens))
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_is_reported_in_any_order(defect: Defect) -> None:
-    check_reported(outcome, defect)
+    check_reported(defect, lambda: run(defect))
 
 
 @pytest.mark.slow
 def test_the_sound_kernel_is_silent() -> None:
-    check_silent(outcome)
+    in_orders(2, lambda: run(None))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from typing import Any
 
 import numpy as np
@@ -11,20 +10,17 @@ import pytest
 from emulate.shipped import whole_text
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
 from planted_choices import Choices, choices
+from planted_runs import check_reported, in_orders
 
 from tmaasync import Kernel, _arrays
-from tmaasync.emulate import scheduled
-from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._flash.abi import BATCH_LIMITS, SCALES
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.tiles import attention_tiles
 
-ORDERS: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 0), ("adversarial", 0)]
 CONFIG = TileConfig(64, 2, 32)
 PAIR = TileConfig(64, 2, 32, cluster=2)
 
-REPORTED = DEADLOCK + FAULT + RACE
 DEFECTS = defects(
     "attention.cu",
     ("keys are read before they have landed", without("keys_.wait();"), RACE,
@@ -100,22 +96,6 @@ def prepared(text: str, config: TileConfig) -> tuple[Kernel, Any, Any, Any]:
     return built, launch, out, wanted
 
 
-def outcome(launch: Any, policy: Policy, seed: int) -> Exception | None:
-    try:
-        with scheduled(policy, seed=seed, races=True):
-            launch()
-    except REPORTED as error:
-        return error
-    return None
-
-
-def check_reports(defect: Defect, launch: Any, orders: Any = ORDERS) -> None:
-    for order in orders:
-        error = outcome(launch, *order)
-        assert isinstance(error, defect.reported), error
-        assert re.search(defect.says, str(error)), error
-
-
 def named(defect: Defect) -> str:
     return defect.name
 
@@ -126,14 +106,16 @@ def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     config = PAIR if defect in DEFECTS_OF_PAIRS else CONFIG
     launch, _, _ = with_defect(defect, config)
 
-    check_reports(defect, launch)
+    check_reported(defect, launch)
 
 
 @pytest.mark.slow
 def test_without_a_defect_there_is_none() -> None:
     launch, out, wanted = with_defect(None)
 
-    for order in ORDERS:
+    def check() -> None:
         out[...] = np.nan
-        assert outcome(launch, *order) is None
+        launch()
         assert np.abs(out - wanted).max() < 2e-3
+
+    in_orders(3, check)

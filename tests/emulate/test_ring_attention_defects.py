@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from emulate.shipped import whole_text
 from planted import DEADLOCK, RACE, Defect, Edit, defects, without
+from planted_runs import check_reported, in_orders
 from ring_cases import check, drawn, shards
-from worlds import REPORTED, arrays_on, check_reported, check_silent, poisoned, world_of
+from worlds import arrays_on, peers, poisoned
 
 from tmaasync import ops
-from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._flash.ring import RingTileConfig
 from tmaasync.ops._operation import tile_configs
 
@@ -42,37 +42,33 @@ DEFECTS = defects(
 )  # fmt: skip
 
 
-def outcome(defect: Defect | None, policy: Policy, seed: int) -> Exception | None:
-    """Make two calls with a small tile; return the report. A sound kernel's results are right."""
+def run(defect: Defect | None) -> None:
+    """Make two calls with a small tile. A sound kernel's results are right."""
     text = whole_text("ring_attention.cu")
 
     class Planted(RingTileConfig):
         source = text if defect is None else defect.plant(text)
 
     rng = np.random.default_rng(0)
-    try:
-        with world_of(RANKS, seed, policy) as world, tile_configs(lambda _: Planted(64, 1, 32)):
-            calls = []
-            for _ in range(2):
-                whole = drawn(rng, 1, 2 * RANKS * CHUNK, 2, 2, 64, np.float16)
-                out = poisoned(world, [(1, 2 * CHUNK, 2, 64)] * RANKS, np.float16)
-                given: Any = [arrays_on(world, shards(one, RANKS, causal=True)) for one in whole]
-                calls.append((ops.ring_attention(*given, causal=True, out=out), whole))
-            world.synchronize()
-            if defect is None:
-                for found, whole in calls:
-                    check(found, whole, causal=True)
-    except REPORTED as error:
-        return error
-    return None
+    with peers(RANKS) as world, tile_configs(lambda _: Planted(64, 1, 32)):
+        calls = []
+        for _ in range(2):
+            whole = drawn(rng, 1, 2 * RANKS * CHUNK, 2, 2, 64, np.float16)
+            out = poisoned(world, [(1, 2 * CHUNK, 2, 64)] * RANKS, np.float16)
+            given: Any = [arrays_on(world, shards(one, RANKS, causal=True)) for one in whole]
+            calls.append((ops.ring_attention(*given, causal=True, out=out), whole))
+        world.synchronize()
+        if defect is None:
+            for found, whole in calls:
+                check(found, whole, causal=True)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_a_defect_is_reported_in_any_order(defect: Defect) -> None:
-    check_reported(outcome, defect)
+    check_reported(defect, lambda: run(defect))
 
 
 @pytest.mark.slow
 def test_the_sound_kernel_is_silent() -> None:
-    check_silent(outcome)
+    in_orders(2, lambda: run(None))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
-from emulate.tcgen05.planted_gemms import SCHEDULES, Problem, gemm_of_float4, groups_of_float4
+from emulate.tcgen05.planted_gemms import Problem, gemm_of_float4, groups_of_float4
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, without
 from planted_choices import choices
+from planted_runs import check_reported, in_orders
 
 from tmaasync import emulate
-from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ragged import create_ragged_tensor_map
 from tmaasync.tile import create_tma_tile
 
@@ -68,11 +68,11 @@ def one() -> Problem:
     )
 
 
-def run(name: str, one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
+def run(name: str, one: Problem, defect: Defect | None) -> None:
     """Tiles of one CTA, three stages of K through a ring of two."""
     planted = GROUP_DEFECTS if name == GROUPED else DEFECTS
     constants = {**CONSTANTS, "IS_SCALED": name == GROUPED}
-    with emulate.chip("sm_120a"), emulate.scheduled(policy, seed=seed, races=True):
+    with emulate.chip("sm_120a"):
         kernel = choices(whole_text(f"{name}.cu"), planted).kernel(
             defect, name, one.types, constants
         )
@@ -80,19 +80,20 @@ def run(name: str, one: Problem, defect: Defect | None, policy: Policy, seed: in
         kernel(1, 384, one.arguments)
 
 
+def check_right(name: str, one: Problem) -> None:
+    run(name, one, None)
+    np.testing.assert_array_equal(one.out, one.exact)
+
+
 @pytest.mark.slow
 def test_the_kernel_is_right_in_every_order(one: Problem) -> None:
-    for seed in range(8):
-        run(PLAIN, one, None, "adversarial" if seed % 2 else "random", seed)
-        np.testing.assert_array_equal(one.out, one.exact)
+    in_orders(8, lambda: check_right(PLAIN, one))
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
 def test_a_defect_is_reported_in_every_order(one: Problem, defect: Defect) -> None:
-    for policy, seed in SCHEDULES:
-        with pytest.raises(defect.reported, match=defect.says):
-            run(PLAIN, one, defect, policy, seed)
+    check_reported(defect, lambda: run(PLAIN, one, defect))
 
 
 # --- groups ---------------------------------------------------------------------------------------
@@ -141,14 +142,10 @@ def groups() -> Problem:
 
 
 def test_groups_are_right_in_every_order(groups: Problem) -> None:
-    for seed in range(2):
-        run(GROUPED, groups, None, "adversarial" if seed % 2 else "random", seed)
-        np.testing.assert_array_equal(groups.out, groups.exact)
+    in_orders(2, lambda: check_right(GROUPED, groups))
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", GROUP_DEFECTS, ids=lambda one: one.name)
 def test_a_defect_of_groups_is_reported_in_every_order(groups: Problem, defect: Defect) -> None:
-    for policy, seed in SCHEDULES:
-        with pytest.raises(defect.reported, match=defect.says):
-            run(GROUPED, groups, defect, policy, seed)
+    check_reported(defect, lambda: run(GROUPED, groups, defect))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from planted import DEADLOCK, FAULT, RACE, Defect
 
 from tmaasync import emulate, enable_peer_access
 from tmaasync.emulate.launch.schedule import Policy
@@ -22,27 +20,15 @@ BF16 = ml_dtypes.bfloat16
 
 @contextmanager
 def world_of(ranks: int, seed: int = 0, policy: Policy = "random") -> Iterator[World]:
-    with emulate.scheduled(policy, seed=seed, races=True), emulate.devices(ranks) as world:
-        enable_peer_access(range(ranks))
+    with emulate.scheduled(policy, seed=seed, races=True), peers(ranks) as world:
         yield world
 
 
-ORDERS: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 0)]
-REPORTED = DEADLOCK + FAULT + RACE
-Outcome = Callable[[Defect | None, Policy, int], Exception | None]
-"""Runs a kernel with a defect, or the sound one, in an order of its world; returns the report."""
-
-
-def check_reported(outcome: Outcome, defect: Defect) -> None:
-    for order in ORDERS:
-        error = outcome(defect, *order)
-        assert isinstance(error, defect.reported), error
-        assert re.search(defect.says, str(error)), error
-
-
-def check_silent(outcome: Outcome) -> None:
-    for order in ORDERS:
-        assert outcome(None, *order) is None
+@contextmanager
+def peers(ranks: int) -> Iterator[World]:
+    with emulate.devices(ranks) as world:
+        enable_peer_access(range(ranks))
+        yield world
 
 
 _CONFIGS: list[dict[str, Any]] = [

@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from planted import Defect
 from planted_choices import Choices, choices
+from planted_runs import check_reported, in_orders
 
-from tmaasync import Kernel, emulate
-from tmaasync.emulate.launch.schedule import Policy
+from tmaasync import Kernel
 from tmaasync.tile import create_tma_tile
 
-SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
 _PAIR: dict[str, Any] = {"CTAS": 2, "GROUP_M": 8, "STAGES": 2, "STORES_PARTIALS": False}
 _FLOAT4 = dict.fromkeys(("AElement", "BElement"), "tmaasync::float4_e2m1")
 _PAIR |= {"A_IS_K_MAJOR": True, "B_IS_K_MAJOR": True}
@@ -126,12 +124,11 @@ class PlantedGemm:
     def _choices(self) -> Choices:
         return choices(self._text, self._defects)
 
-    def run(self, problem: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
+    def run(self, problem: Problem, defect: Defect | None) -> None:
         kernel = self._kernel(self._choices.text_with(defect), problem)
         self._choices.choose(kernel, defect)
         problem.out.fill(np.nan)
-        with emulate.scheduled(policy, seed=seed, races=True):
-            kernel(2, self._threads, problem.arguments, cluster=2)
+        kernel(2, self._threads, problem.arguments, cluster=2)
 
     def _kernel(self, text: str, problem: Problem) -> Kernel:
         if text not in self._built:
@@ -146,11 +143,12 @@ class PlantedGemm:
 
     def check_right(self, problem: Problem, seeds: int) -> None:
         """Check that the kernel without a defect is silent, and right, in this many orders."""
-        for seed in range(seeds):
-            self.run(problem, None, "adversarial" if seed % 2 else "random", seed)
+
+        def check() -> None:
+            self.run(problem, None)
             np.testing.assert_array_equal(problem.out, problem.exact)
 
+        in_orders(seeds, check)
+
     def check_reported(self, problem: Problem, defect: Defect) -> None:
-        for policy, seed in SCHEDULES:
-            with pytest.raises(defect.reported, match=defect.says):
-                self.run(problem, defect, policy, seed)
+        check_reported(defect, lambda: self.run(problem, defect))

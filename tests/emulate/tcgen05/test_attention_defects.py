@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
-from emulate.test_attention_defects import check_reports, named, outcome
+from emulate.test_attention_defects import named
 from parity.attention_oracle import Mask, assert_close, attend
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, without
 from planted_choices import Choices, choices
+from planted_runs import check_reported, in_orders
 
 from tmaasync import Kernel, _arrays, emulate
-from tmaasync.emulate.launch.schedule import Policy
 from tmaasync.ops._flash.abi import BATCH_LIMITS
 from tmaasync.ops._flash.config import Sizes, Variant, problem
 from tmaasync.ops._flash.operands import Scores
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.slow
 
 CONFIG = TensorMemoryConfig(64, 4, 64)
 QUERIES, KEYS, ENTRIES = 300, 250, 2
-ORDERS: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
 
 FENCED = r"(?s)tensor memory.*tcgen05\.fence::(before|after)_thread_sync.*tcgen05-fence"
 OF_TENSOR_MEMORY = r"(?s)tensor memory.*tcgen05\.(mma|ld|st)"
@@ -134,14 +133,16 @@ def chip() -> Any:
 def test_a_defect_is_reported_whatever_the_order(defect: Defect) -> None:
     launch, _ = with_defect(defect)
 
-    check_reports(defect, launch, ORDERS)
+    check_reported(defect, launch)
 
 
 def test_without_a_defect_there_is_none() -> None:
     launch, out = with_defect(None)
 
-    for order in [*ORDERS, *(("random", seed) for seed in range(2, 12))]:
+    def check() -> None:
         out[...] = np.nan
-        assert outcome(launch, *order) is None
+        launch()
         for one, q, k, v in zip(out, *drawn(QUERIES, KEYS), strict=True):
             assert_close(one, None, attend(q, k, v, Mask()), v)
+
+    in_orders(13, check)

@@ -7,9 +7,9 @@ import pytest
 from emulate.tcgen05.gemms import COLUMNS, GEMM, Problem, problem
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, after, before, defects, without
 from planted_choices import Choices, choices
+from planted_runs import check_reported, in_orders
 
-from tmaasync import Kernel, emulate, trace
-from tmaasync.emulate.launch.schedule import Policy
+from tmaasync import Kernel, trace
 from tmaasync.trace.lanes import Activity, find_lanes
 
 MMA = "tcgen05_mma<Tcgen05Kind::kF16>(d, a, b, kInstruction, accumulates);"
@@ -67,7 +67,6 @@ DEFECTS = defects(
      r"not allocated|dealloc|did not return"),
 )  # fmt: skip
 TILES, STEPS = 3, 3
-SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +79,11 @@ def one() -> Problem:
     return problem(TILES, STEPS)
 
 
-def run(texts: Choices, one: Problem, defect: Defect | None, policy: Policy, seed: int) -> None:
+def run(texts: Choices, one: Problem, defect: Defect | None) -> None:
     kernel = built(texts.text_with(defect), one)
     texts.choose(kernel, defect)
     one.out.fill(0)
-    with emulate.scheduled(policy, seed=seed, races=True):
-        kernel(1, 192, (one.a, one.b, one.out, TILES, STEPS))
+    kernel(1, 192, (one.a, one.b, one.out, TILES, STEPS))
 
 
 _BUILT: dict[str, Kernel] = {}
@@ -100,9 +98,11 @@ def built(text: str, one: Problem) -> Kernel:
 
 
 def test_a_gemm_is_right_in_every_order(texts: Choices, one: Problem) -> None:
-    for seed in range(50):
-        run(texts, one, None, "adversarial" if seed % 2 else "random", seed)
+    def check() -> None:
+        run(texts, one, None)
         np.testing.assert_allclose(one.out, one.exact, atol=1e-4)
+
+    in_orders(50, check)
 
 
 def test_a_trace_has_lanes_for_loads_mmas_and_epilogue(texts: Choices, one: Problem) -> None:
@@ -127,6 +127,4 @@ def test_a_trace_has_lanes_for_loads_mmas_and_epilogue(texts: Choices, one: Prob
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
 def test_a_defect_is_reported_in_every_order(texts: Choices, one: Problem, defect: Defect) -> None:
-    for policy, seed in SCHEDULES:
-        with pytest.raises(defect.reported, match=defect.says):
-            run(texts, one, defect, policy, seed)
+    check_reported(defect, lambda: run(texts, one, defect))

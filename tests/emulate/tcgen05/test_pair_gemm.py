@@ -9,9 +9,9 @@ import pytest
 from emulate.tcgen05.gemms import PAIR_GEMM, Problem, problem
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, before, defects, exchanged, without
 from planted_choices import choices
+from planted_runs import check_reported, in_orders
 
-from tmaasync import EmulatedFault, Kernel, emulate
-from tmaasync.emulate.launch.schedule import Policy
+from tmaasync import EmulatedFault, Kernel
 
 COLUMNS, STEPS = 128, 3
 ALLOC = "tcgen05_alloc<2>(shared_address(&shared.tensor), kN);"
@@ -91,7 +91,6 @@ OF_TWO_PAIRS = defects(
      Edit("if (warp == 0) tcgen05_dealloc", "if (warp == 0 && blockIdx.x < 2) tcgen05_dealloc"),
      FAULT, r"block \([23], 0, 0\).*(tensor memory|columns)"),
 )  # fmt: skip
-SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
 TEXTS = choices(PAIR_GEMM, (*DEFECTS, *OF_TWO_PAIRS))
 ONE, TWO = problem(1, STEPS, 256, COLUMNS), problem(2, STEPS, 256, COLUMNS)
 
@@ -102,47 +101,41 @@ def built(text: str) -> Kernel:
     return Kernel(text, "pair_gemm", types=types, constants={"kN": COLUMNS}, arch="sm_100a")
 
 
-def run(one: Problem, defect: Defect | None, policy: Policy, seed: int, cluster: int = 2) -> None:
+def run(one: Problem, defect: Defect | None, cluster: int = 2) -> None:
     kernel = built(TEXTS.text_with(defect))
     TEXTS.choose(kernel, defect)
     one.out.fill(0)
-    with emulate.scheduled(policy, seed=seed, races=True):
-        kernel(len(one.out) // 128, 192, (one.a, one.b, one.out, STEPS), cluster=cluster)
+    kernel(len(one.out) // 128, 192, (one.a, one.b, one.out, STEPS), cluster=cluster)
+
+
+def check_right(one: Problem, cluster: int = 2) -> None:
+    run(one, None, cluster)
+    np.testing.assert_allclose(one.out, one.exact, atol=1e-4)
 
 
 def allocate_early() -> None:
-    """Launch the pair that allocates before its CTAs synchronise, as the caller schedules it."""
-    kernel = built(TEXTS.text_with(DEFECTS[0]))
-    TEXTS.choose(kernel, DEFECTS[0])
-    kernel(2, 192, (ONE.a, ONE.b, ONE.out, STEPS), cluster=2)
+    """Launch the pair that allocates before its CTAs synchronise."""
+    run(ONE, DEFECTS[0])
 
 
 def test_a_pair_multiplies_in_every_order() -> None:
-    for seed in range(50):
-        run(ONE, None, "adversarial" if seed % 2 else "random", seed)
-        np.testing.assert_allclose(ONE.out, ONE.exact, atol=1e-4)
+    in_orders(50, lambda: check_right(ONE))
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
 def test_a_defect_is_reported_in_every_order(defect: Defect) -> None:
-    for policy, seed in SCHEDULES:
-        with pytest.raises(defect.reported, match=defect.says):
-            run(ONE, defect, policy, seed)
+    check_reported(defect, lambda: run(ONE, defect))
 
 
 def test_two_pairs_of_a_cluster_multiply_in_every_order() -> None:
-    for seed in range(10):
-        run(TWO, None, "adversarial" if seed % 2 else "random", seed, cluster=4)
-        np.testing.assert_allclose(TWO.out, TWO.exact, atol=1e-4)
+    in_orders(10, lambda: check_right(TWO, cluster=4))
 
 
 @pytest.mark.parametrize("defect", OF_TWO_PAIRS, ids=lambda one: one.name)
 def test_a_defect_of_two_pairs_is_reported_in_every_order(defect: Defect) -> None:
-    for policy, seed in SCHEDULES:
-        with pytest.raises(defect.reported, match=defect.says):
-            run(TWO, defect, policy, seed, cluster=4)
+    check_reported(defect, lambda: run(TWO, defect, cluster=4))
 
 
 def test_a_pair_needs_a_cluster_of_an_even_size() -> None:
     with pytest.raises(EmulatedFault, match=r"cta_group::2 in a cluster of 1 CTAs.*even size"):
-        run(ONE, None, "round_robin", 0, cluster=1)
+        run(ONE, None, cluster=1)

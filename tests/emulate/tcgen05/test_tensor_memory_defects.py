@@ -9,9 +9,7 @@ import pytest
 from emulate.tcgen05.programs import kernel_with
 from planted import FAULT, RACE, Defect, Edit, after, before, defects, without
 from planted_choices import choices
-
-from tmaasync import emulate
-from tmaasync.emulate.launch.schedule import Policy
+from planted_runs import check_reported, in_orders
 
 SOURCE = """
 #include <tmaasync/ptx/tcgen05_alloc.cuh>
@@ -96,28 +94,23 @@ DEFECTS = defects(
      r"(?s)tcgen05\.dealloc.*synchronise with the (one|warp) that deallocates|not allocated"),
 )  # fmt: skip
 TEXTS = choices(SOURCE, DEFECTS)
-SCHEDULES: list[tuple[Policy, int]] = [("round_robin", 0), ("random", 1), ("adversarial", 2)]
 
 
-def run(defect: Defect | None, policy: Policy, seed: int) -> None:
+def run(defect: Defect | None) -> None:
     words = np.arange(512, dtype=np.uint32)
     out = np.zeros_like(words)
-    with emulate.scheduled(policy, seed=seed, races=True):
-        kernel_with(TEXTS, defect, "pass_on")(1, 128, (words, out))
+    kernel_with(TEXTS, defect, "pass_on")(1, 128, (words, out))
     np.testing.assert_array_equal(out, words)
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
 def test_a_misuse_is_reported_with_a_remedy(defect: Defect) -> None:
-    for policy, seed in SCHEDULES:
-        with pytest.raises(defect.reported, match=defect.says):
-            run(defect, policy, seed)
+    check_reported(defect, lambda: run(defect))
 
 
 def test_the_correct_form_is_silent(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "tmaasync"):
-        for seed in range(50):
-            run(None, "adversarial" if seed % 2 else "random", seed)
+        in_orders(50, lambda: run(None))
     assert not [one for one in caplog.messages if "[rule:" in one]
 
 
@@ -128,8 +121,7 @@ def test_lane_0_in_all_warps_works_as_on_the_chip_and_is_noted_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, "tmaasync"):
-        run(LANE_0, "round_robin", 0)
-        run(LANE_0, "random", 0)
+        in_orders(2, lambda: run(LANE_0))
 
     (note,) = [one for one in caplog.messages if "[rule:" in one]
     assert "names lanes other than its warp's" in note
