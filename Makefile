@@ -120,6 +120,7 @@ peers: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 		timeout 900 $(TEST_PYTHON) -m pytest -m gpu -p no:benchmark $(PEERS); failed=$$?; \
 		timeout 330 $(TEST_PYTHON) benchmarks/bench_peers.py && \
 		timeout 530 $(TEST_PYTHON) benchmarks/bench_rank_matmuls.py && \
+		timeout 530 $(TEST_PYTHON) benchmarks/bench_rank_scaled.py && \
 		timeout 230 $(TEST_PYTHON) benchmarks/bench_torch_group.py && $(TEST_PYTHON) tools/write_tables.py && exit $$failed
 
 # On a machine with a Hopper GPU: the benchmarks in this order, each for at most LIMIT_S seconds, of

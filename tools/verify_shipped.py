@@ -73,6 +73,8 @@ def of_ranks() -> Iterator[Case]:
     """Yield kernels that no other case builds: matmuls of ranks in one kernel, and V before FP8."""
     for call in (ops.all_gather_matmul, ops.matmul_reduce_scatter, ops.matmul_all_reduce):
         yield call.__name__, functools.partial(multiply_on_ranks, call)
+    for call in (ops.all_gather_scaled_matmul, ops.scaled_matmul_reduce_scatter):
+        yield call.__name__, functools.partial(multiply_scaled_on_ranks, call)
     queries, keys = (drawn(1, rows, 1, 256, dtype=ml_dtypes.float8_e4m3fn) for rows in (130, 64))
     yield "attention float8 of many queries", lambda: ops.attention(queries, keys, keys)
 
@@ -90,6 +92,18 @@ def multiply_on_ranks(call: Callable[..., Any]) -> None:
         enable_peer_access(range(2))
         a, b = ([one.array(drawn(rows, 64)) for one in world] for rows in (66, 64))
         call(a, [one.T for one in b])
+        world.synchronize()
+
+
+def multiply_scaled_on_ranks(call: Callable[..., Any]) -> None:
+    with emulate.devices(2) as world:
+        enable_peer_access(range(2))
+        kind = ml_dtypes.float8_e4m3fn
+        a, b = ([one.array(drawn(rows, 128, dtype=kind)) for one in world] for rows in (66, 64))
+        of_a, of_b = (
+            [one.array(np.ones((1, count), np.float32)) for one in world] for count in (66, 1)
+        )
+        call(a, [one.T for one in b], [one.T for one in of_a], of_b)
         world.synchronize()
 
 

@@ -20,6 +20,8 @@ from tmaasync.kernel import backend_of
 from tmaasync.ops._call_cache import forget
 
 GEMM_ARGUMENTS = (*[128] * 4, 16, 16, 160, 76, 8, 4, 4, 4)
+SCALED_GATHER_ARGUMENTS = (*[128] * 5, 8, *[16] * 3, 128, 8, 8, 8, 160, 76, 8, 4, 4, 4)
+SCALED_SCATTER_ARGUMENTS = (*[128] * 5, 16, 8, 8, 160, 76, 8, 8, 8, 4, 4, 4)
 GATHER_ARGUMENTS = (*[128] * 9, 160, 76, 8)
 ALL_TO_ALL_ARGUMENTS = (*[512] * 9, 8, 8, 160, 76, 8, 64, 16)
 GPUS = 2
@@ -51,6 +53,11 @@ def fake_cupy() -> Any:
     cupy.RawModule = lambda path: SimpleNamespace(get_function=lambda name: function)
     cupy.empty = lambda shape, dtype: CupyArray(aligned(shape, dtype, fill=0xFF), current[-1])
     return cupy
+
+
+def columns_on(device: int, dtype: Any, *shape: int) -> Any:
+    """Return a matrix whose columns are contiguous."""
+    return CupyArray(aligned(shape[::-1], dtype).T, device)
 
 
 def on(device: int, *shape: int) -> Any:
@@ -99,6 +106,50 @@ def test_a_repeated_matmul_launches_once_a_rank_and_does_nothing_else(driver: Dr
     launches_of(driver, lambda: ops.all_gather_matmul(moved, b, out=out))
     for (*_, arguments), array in zip(driver.launched, moved, strict=True):
         assert [int.from_bytes(one[:8], "little") for one in arguments[:2]] == [array.data.ptr] * 2
+
+
+@pytest.mark.parametrize(
+    ("driver", "call"),
+    [
+        (SCALED_GATHER_ARGUMENTS, ops.all_gather_scaled_matmul),
+        (SCALED_SCATTER_ARGUMENTS, ops.scaled_matmul_reduce_scatter),
+    ],
+    indirect=["driver"],
+    ids=["gather", "scatter"],
+)
+def test_a_repeated_scaled_matmul_launches_with_the_operands_and_scales_of_the_call(
+    driver: Driver, call: Any
+) -> None:
+    gathers = call is ops.all_gather_scaled_matmul
+
+    def operands() -> list[Any]:
+        return [
+            [CupyArray(aligned((96, 256), np.uint8), device) for device in range(GPUS)],
+            *(
+                [columns_on(device, dtype, *shape) for device in range(GPUS)]
+                for dtype, shape in (
+                    (np.uint8, (256, 128)),
+                    (np.float32, (96, 2)),
+                    (np.float32, (2, 1)),
+                )
+            ),
+        ]
+
+    names = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn"}
+    rows = 192 if gathers else 48
+    out = [CupyArray(aligned((rows, 128), np.float32), device) for device in range(GPUS)]
+    given, moved = operands(), operands()
+    call(*given, out=out, **names)
+    assert launches_of(driver, lambda: call(*given, out=out, **names)) == [(70, 0), (71, 1)]
+    launches_of(driver, lambda: call(*moved, out=out, **names))
+    for rank, (*_, arguments) in enumerate(driver.launched):
+        starts = [int.from_bytes(one[:8], "little") for one in arguments[:6]]
+        a, b, scale_a, scale_b = (one[rank].data.ptr for one in moved)
+        to = out[rank].data.ptr
+        wanted = [a, a, b, scale_b, to, scale_a] if gathers else [a, b, scale_a, scale_b, to]
+        assert starts[: len(wanted)] == wanted
+    with pytest.raises(ArgumentError, match="the kernel multiplies float8"):
+        call(*given, out=out)
 
 
 @pytest.mark.parametrize("driver", [GATHER_ARGUMENTS], indirect=True)
