@@ -149,14 +149,9 @@ class Group:
         stream: The handle of the stream of the current call.
     """
 
-    def __init__(self, name: str) -> None:
-        from torch.distributed import distributed_c10d  # noqa: PLC0415 - private
-
-        self.name = name
-        self.members = Members.of(name)
-        self.rank, self.count = self.members
-        store = distributed_c10d._get_process_group_store(resolved(name))
-        self._store = dist.PrefixStore("tmaasync", store)
+    def __init__(self, name: str, members: Members, store: Any) -> None:
+        self.name, self.members, self._store = name, members, store
+        self.rank, self.count = members
         self._exchanges = 0
         self._agreed: dict[Hashable, list[Any]] = {}
         self._is_new = False
@@ -179,7 +174,11 @@ class Group:
         key = resolved(name)
         found: Group | None = _GROUPS.get(key)
         if found is None:
-            found = _GROUPS[key] = cls(name)
+            from torch.distributed import distributed_c10d  # noqa: PLC0415 - private
+
+            store = distributed_c10d._get_process_group_store(key)
+            store = dist.PrefixStore("tmaasync", store)
+            found = _GROUPS[key] = cls(name, Members.of(name), store)
         return found
 
     # --- agreement ----------------------------------------------------------------------------
@@ -325,10 +324,11 @@ class Group:
 
     def shared(self, shape: tuple[int, ...], kind: str) -> list[ArrayView]:
         """See `RankGroup`."""
-        found = self._zeros(math.prod(shape) * element(kind).itemsize)
+        found = self.zeros(math.prod(shape) * element(kind).itemsize)
         return [_arrays.view(one.view(getattr(torch, kind)).view(shape)) for one in found]
 
-    def _zeros(self, size_bytes: int) -> list[Any]:
+    def zeros(self, size_bytes: int) -> list[Any]:
+        """Return new bytes of every rank, as this process reaches them: collective."""
         from torch.distributed import _symmetric_memory  # noqa: PLC0415 - on demand
 
         device = f"cuda:{self._device}"
@@ -356,7 +356,7 @@ class Group:
         size = max(_LEAST_BYTES, 1 << (rows * pitch * itemsize - 1).bit_length())
         found = self._buffers.get(size)
         if found is None:
-            found = self._buffers[size] = self._zeros(size)
+            found = self._buffers[size] = self.zeros(size)
         return found[rank].view(dtype)[: rows * pitch].view(rows, pitch)[:, :columns]
 
 

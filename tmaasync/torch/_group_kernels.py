@@ -136,7 +136,7 @@ def all_reduce(group: Group, tensor: Any, rows: object) -> Any:
     def first() -> Done:
         views = _views(*group.matrices(*whole))
         shards = tuple(even_shards(lines, group.count))
-        return reduce_rows(group.ranks(views[0]), views, views, shards, all_reduce=True)
+        return reduce_rows(group.ranks(views[group.rank]), views, views, shards, all_reduce=True)
 
     group.launch(("all_reduce", *whole), (), first)
     return flat.clone().view(tensor.shape)
