@@ -80,7 +80,7 @@ def calls(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     def fingerprint(tensor: Any) -> Any:
         return tensor.data_ptr(), (tensor.shape, tensor.stride(), tensor.dtype)
 
-    monkeypatch.setattr(_arrays, "fingerprint", fingerprint)  # that of tensors on GPUs
+    monkeypatch.setattr(_arrays, "fingerprint", fingerprint)  # as of tensors on GPUs
     with world_of(request.param) as world:
         made = Calls(world)
 
