@@ -24,7 +24,7 @@ from tmaasync.ops._gemm.all_gather import (
 )
 from tmaasync.ops._gemm.config import SCALE_BLOCK
 from tmaasync.ops._gemm.cost_model import ranked_scaled_config
-from tmaasync.ops._gemm.tiles import operand_tile, scaled_gemm_tiles
+from tmaasync.ops._gemm.tiles import ScaledMatrices, scaled_gemm_tiles
 from tmaasync.ops._layouts import Layout, Operand, padded_row_bytes
 from tmaasync.ops._operation import overridden
 from tmaasync.ops._ranked_scaled import (
@@ -35,7 +35,7 @@ from tmaasync.ops._ranked_scaled import (
     unlike_outputs,
 )
 from tmaasync.ops._ranks import MAX_RANKS, RepeatedCalls, Shards, push_tile
-from tmaasync.tile import Pointer, TMATensorTileArray, create_tma_tile
+from tmaasync.tile import Pointer, TMATensorTileArray
 
 _REPEATED = RepeatedCalls()
 _FLOAT = element("float32")
@@ -137,67 +137,59 @@ class AllGatherScaledMatmul(AllGatherMatmul):
         return own, own, b, scale_b, out.address, scale_a
 
     def _prepare(self, rank: int, operands: _Views, out: ArrayView) -> tuple[Launch, object]:
-        workspace, shards, (own, b, scale_a, scale_b) = self.workspace, self.shards, operands
-        m, n, k = shards.total_rows, out.shape[1], shards.columns
-        of = self.operands.of[rank].operands
-        config: AllGatherScaledConfig = overridden(
-            AllGatherScaledConfig.of(
-                ranked_scaled_config(
-                    m,
-                    n,
-                    self.occupancy(rank),
-                    column_scales=column_scales_of(of),
-                    shares_device=workspace.ranks.sharing(rank) > 1,
-                )
-            )
+        own, b, scale_a, scale_b = operands
+        config, transposed = self._chosen(rank), self.operands.of[rank].operands[3].transposed
+
+        def tiles_over(a: ArrayView, scales: ArrayView) -> ScaledMatrices[Any]:
+            given = a, b, scales, scale_b
+            return scaled_gemm_tiles(given, out, config, b_scales_transposed=transposed)
+
+        scales = [self._gathered_scales(rank, half) for half in range(2)]
+        tiles = tiles_over(own, scales[0])
+        halves = [tiles_over(self.gathered(rank, half), scales[half]) for half in range(2)]
+        gathered, gathered_scales = (
+            TMATensorTileArray([one[part] for one in halves]) for part in (0, 2)
         )
-        both = [(self.gathered(rank, half), self._gathered_scales(rank, half)) for half in range(2)]
-        transposed = of[3].transposed
-        tiles = scaled_gemm_tiles(
-            (both[0][0], b, both[0][1], scale_b), out, config, b_scales_transposed=transposed
-        )
-        own_tile, *gathered = (
-            operand_tile(view, config.block_m, k_major=True, parts=1)
-            for view in (own, *(half for half, _ in both))
-        )
-        scales = TMATensorTileArray(
-            [create_tma_tile(half, (1, config.a_scales)) for _, half in both]
-        )
-        pushed, targets, arrays = (
-            push_tile(own, PUSH_ROWS),
-            self.targets(rank),
-            TMATensorTileArray(gathered),
-        )
+        pushed, targets = push_tile(own, PUSH_ROWS), self.targets(rank)
+        types = [tile.cuda_type for tile in tiles]
         kernel = all_gather_scaled_kernel(
-            [tile.cuda_type for tile in tiles],
-            pushed.cuda_type,
-            config,
-            b_scales_transposed=transposed,
+            types, pushed.cuda_type, config, b_scales_transposed=transposed
         )
-        row_step, block_step = (step // _FLOAT.itemsize for step in scale_a.strides_bytes)
-        pitch = padded_row_bytes(m, _FLOAT) // _FLOAT.itemsize
         arguments = AllGatherScaledArguments(
-            own_tile,
+            tiles.a,
             pushed,
             tiles.b,
             tiles.b_scales,
             tiles.c,
             Pointer(scale_a),
-            arrays,
-            scales,
+            gathered,
+            gathered_scales,
             targets,
-            self._buffers(),
-            row_step,
-            block_step,
-            pitch,
-            workspace.signals[rank],
-            shards.argument(workspace.slots),
-            Pointer(workspace.rounds[rank]),
+            *self._numbers(rank, scale_a, out.shape[1]),
+        )
+        launch = self.launch(rank, kernel, arguments, config)
+        return launch, (gathered, gathered_scales, targets)
+
+    def _chosen(self, rank: int) -> AllGatherScaledConfig:
+        of = self.operands.of[rank]
+        m, n = of.out.shape
+        chosen = ranked_scaled_config(
             m,
             n,
-            k,
+            self.occupancy(rank),
+            column_scales=column_scales_of(of.operands),
+            shares_device=self.workspace.ranks.sharing(rank) > 1,
         )
-        return self.launch(rank, kernel, arguments, config), (arrays, scales, targets)
+        config: AllGatherScaledConfig = overridden(AllGatherScaledConfig.of(chosen))
+        return config
+
+    def _numbers(self, rank: int, scale_a: ArrayView, n: int) -> tuple[Any, ...]:
+        """Return the kernel's parameters after the tiles."""
+        workspace, m, k = self.workspace, self.shards.total_rows, self.shards.columns
+        pitch_bytes = padded_row_bytes(m, _FLOAT)
+        steps = (step // _FLOAT.itemsize for step in (*scale_a.strides_bytes, pitch_bytes))
+        shards, rounds = self.shards.argument(workspace.slots), Pointer(workspace.rounds[rank])
+        return self._buffers(), *steps, workspace.signals[rank], shards, rounds, m, n, k
 
     def _gathered_scales(self, rank: int, half: int) -> ArrayView:
         """Return the scales in a half of a rank's buffer, [K / 128, M]."""
