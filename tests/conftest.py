@@ -18,7 +18,7 @@ from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 import tmaasync
-from tmaasync import emulate
+from tmaasync import Kernel, emulate
 from tmaasync._driver import bindings
 
 _GPU_TESTS = Path(__file__).parent / "gpu"
@@ -237,6 +237,20 @@ def races() -> Iterator[None]:
 def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python then neither finds nor imports it."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Every launch that was prepared: compiled if needed, its arguments checked and packed."""
+    calls: list[object] = []
+    original = Kernel.prepare
+
+    def prepare(kernel: Kernel, *args: Any, **options: Any) -> Any:
+        calls.append(args)
+        return original(kernel, *args, **options)
+
+    monkeypatch.setattr(Kernel, "prepare", prepare)
+    return calls
 
 
 @pytest.fixture

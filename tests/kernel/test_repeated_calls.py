@@ -102,20 +102,6 @@ def machine(
     return Machine(Library(request.param.split()[0]), use_driver)
 
 
-@pytest.fixture
-def prepared(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Every call that was checked and packed from the beginning."""
-    calls: list[object] = []
-    original = Kernel.prepare
-
-    def prepare(kernel: Kernel, *args: Any, **options: Any) -> Any:
-        calls.append(args)
-        return original(kernel, *args, **options)
-
-    monkeypatch.setattr(Kernel, "prepare", prepare)
-    return calls
-
-
 def test_a_call_like_an_earlier_one_is_not_checked_again(
     machine: Machine, prepared: list[object]
 ) -> None:

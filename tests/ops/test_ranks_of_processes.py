@@ -16,7 +16,7 @@ import pytest
 import ring_cases
 from worlds import BF16, arrays_on, drawn, is_sum_of_matmuls, k_major_on, poisoned, world_of
 
-from tmaasync import Kernel, _arrays
+from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync.emulate.launch.world import World
 from tmaasync.kernel import backend_of
@@ -36,13 +36,13 @@ class Processes:
     """The groups of all ranks: the n-th shared array of each is the same.
 
     Attributes:
-        events: What the rank that is launched does: "prepare" for each kernel, and "ready".
-        prepared: The number of kernels that ranks have prepared.
+        prepared: The launches that ranks have prepared.
+        ready_at: How many they were when the rank that is launched waited for the others.
     """
 
-    def __init__(self, world: World, events: list[str]) -> None:
-        self.world, self.events = world, events
-        self.prepared = 0
+    def __init__(self, world: World, prepared: list[object]) -> None:
+        self.world, self.prepared = world, prepared
+        self.ready_at: int | None = None
         self.arrays: list[list[Any]] = []
         self.of = [Process(self, rank) for rank in range(len(world))]
 
@@ -68,20 +68,8 @@ class Process:
         return [_arrays.view(one) for one in arrays[number]]
 
     def ready(self) -> None:
-        self.processes.events.append("ready")
-
-
-@pytest.fixture
-def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
-    original = Kernel.prepare
-
-    def prepare(kernel: Kernel, *args: Any, **options: Any) -> Any:
-        found.append("prepare")
-        return original(kernel, *args, **options)
-
-    monkeypatch.setattr(Kernel, "prepare", prepare)
-    return found
+        if self.processes.ready_at is None:
+            self.processes.ready_at = len(self.processes.prepared)
 
 
 def alone(rank: int, arrays: Sequence[Any]) -> list[ArrayView]:
@@ -104,11 +92,9 @@ def launch(processes: Processes, arrays: Sequence[Any], call: Callable[[int, Ran
     may wait already.
     """
     for rank in reversed(range(len(arrays))):
-        processes.events.clear()
+        processes.ready_at = None
         call(rank, processes.ranks(rank, _arrays.view(arrays[rank])))
-        processes.prepared += processes.events.count("prepare")
-        before = processes.events.index("ready")
-        assert "prepare" not in processes.events[before:]
+        assert processes.ready_at == len(processes.prepared)
 
 
 def launch_matmul(
@@ -130,11 +116,11 @@ def launch_matmul(
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("rows", [(150, 129, 180), (20, 9, 0)], ids=["overlapped", "in turn"])
-def test_matmuls(events: list[str], ranks: int, rows: tuple[int, ...]) -> None:
+def test_matmuls(prepared: list[object], ranks: int, rows: tuple[int, ...]) -> None:
     rng, counts = np.random.default_rng(ranks), rows[:ranks]
-    prepared = []
+    counts_of_prepared = []
     with world_of(ranks, seed=ranks) as world:
-        processes = Processes(world, events)
+        processes = Processes(world, prepared)
         for _ in range(2):
             x = [drawn(rng, count, 72) for count in counts]
             w = [drawn(rng, 72, 24 + 8 * rank) for rank in range(ranks)]
@@ -157,16 +143,16 @@ def test_matmuls(events: list[str], ranks: int, rows: tuple[int, ...]) -> None:
             assert is_sum_of_matmuls(np.concatenate(scattered), left, right)
             assert is_sum_of_matmuls(reduced[0], left, right)
             assert all(np.array_equal(one, reduced[0]) for one in reduced)
-            prepared.append(processes.prepared)
-        assert prepared[0] == prepared[1] > 0  # launches are prepared once
+            counts_of_prepared.append(len(prepared))
+        assert counts_of_prepared[0] == counts_of_prepared[1] > 0  # launches are prepared once
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_collectives(events: list[str], ranks: int) -> None:
+def test_collectives(prepared: list[object], ranks: int) -> None:
     rng, counts = np.random.default_rng(ranks), (20, 9, 0)[:ranks]
     total = sum(counts)
     with world_of(ranks, seed=ranks) as world:
-        processes = Processes(world, events)
+        processes = Processes(world, prepared)
         parts = [drawn(rng, count, 40) for count in counts]
         a, full = arrays_on(world, parts), poisoned(world, [(total, 40)] * ranks, BF16)
         launch(processes, a, lambda rank, of: gather_rows(of, alone(rank, a), views(full)))
@@ -206,11 +192,11 @@ def differentiate_rank(rank: int, ranks: Ranks, arrays: Sequence[Any], scores: S
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_ring_attention(events: list[str], causal: bool) -> None:
+def test_ring_attention(prepared: list[object], causal: bool) -> None:
     ranks, length, heads = 2, 40, 2
     rng, scores = np.random.default_rng(5), Scores.of(64, causal, None, None, None)
     with world_of(ranks, seed=3) as world:
-        processes = Processes(world, events)
+        processes = Processes(world, prepared)
         for _ in range(2):
             whole = ring_cases.drawn(rng, 1, ranks * length, heads, 1, 64, BF16)
             dout = rng.standard_normal(whole[0].shape).astype(BF16)
@@ -230,12 +216,12 @@ def test_ring_attention(events: list[str], causal: bool) -> None:
 
 
 @pytest.mark.parametrize("counts", [[[9, 20, 0, 3], [1, 0, 17, 4]], [[9, 30], [0, 0]]])
-def test_all_to_all(events: list[str], counts: list[list[int]]) -> None:
+def test_all_to_all(prepared: list[object], counts: list[list[int]]) -> None:
     """Dispatch and combine; in the second case a rank has no tokens."""
     rng, ranks, every = np.random.default_rng(2), len(counts), np.array(counts, np.int32)
     room, rows = 60, [sum(one) for one in counts]
     with world_of(ranks, seed=4) as world:
-        processes = Processes(world, events)
+        processes = Processes(world, prepared)
         given = arrays_on(world, list(every))
         ends = arrays_on(world, [np.full(every.shape[1] // ranks, -1, np.int32)] * ranks)
         for _ in range(2):
