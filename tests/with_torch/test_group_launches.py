@@ -6,6 +6,7 @@ first prepared, at other addresses.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import exchange_cases
 import numpy as np
 import pytest
+import ring_cases
 from worlds import world_of
 
 from tmaasync import _arrays
@@ -56,7 +58,11 @@ def on(device: Any, tensor: Any) -> Any:
 
 
 class Calls:
-    """All ranks of a world, and how many launches were repeated."""
+    """All ranks of a world, and how many launches were repeated.
+
+    Attributes:
+        held: The tensors that all calls have at the same addresses; None: at new ones.
+    """
 
     def __init__(self, world: World) -> None:
         shared: list[list[Any]] = []
@@ -64,15 +70,25 @@ class Calls:
         self.ranks = [Rank(world, shared, rank) for rank in range(len(world))]
         self.device: Any = None
         self.repeated = 0
+        self.held: dict[Any, Any] | None = None
 
     def __call__(self, call: Callable[..., Any], *lists: Sequence[Any]) -> list[Any]:
         """Return the results of ``call(rank, its tensors)`` on all ranks, from copies."""
         found = []
         for rank in reversed(self.ranks):
             self.device = self.world[rank.rank]
-            found.append(call(rank, *(on(self.device, each[rank.rank]) for each in lists)))
+            found.append(call(rank, *(self.placed(each[rank.rank]) for each in lists)))
         self.world.synchronize()
         return found[::-1]
+
+    def placed(self, tensor: Any) -> Any:
+        """Return a copy on the current device, for a shape in one place if they are held."""
+        if self.held is None:
+            return on(self.device, tensor)
+        key = self.device, tensor.shape
+        if key not in self.held:
+            self.held[key] = on(self.device, tensor)
+        return self.held[key].copy_(tensor)
 
 
 @pytest.fixture(params=[2, 3])
@@ -90,7 +106,7 @@ def calls(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
         def new_empty(tensor: Any, *shape: Any, dtype: Any = None) -> Any:
             sizes = shape[0] if isinstance(shape[0], tuple) else shape
-            return on(made.device, torch.full(sizes, 7, dtype=dtype or tensor.dtype))
+            return made.placed(torch.full(sizes, 7, dtype=dtype or tensor.dtype))
 
         chip = SimpleNamespace(name="a chip", multi_processor_count=132)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
@@ -190,3 +206,29 @@ def test_all_to_all(calls: Calls) -> None:
         for (one, ends), exact in zip(found, packed, strict=True):
             assert torch.equal(one[: len(exact)].double(), torch.from_numpy(exact))
             assert int(ends[-1]) == len(exact)
+
+
+@pytest.mark.parametrize("is_packed", [False, True], ids=["apart", "packed"])
+def test_ring_attention(calls: Calls, is_packed: bool) -> None:
+    """Parts of one tensor overlap in their addresses: the call repeats at its address alone."""
+    rng, count = np.random.default_rng(0), len(calls.ranks)
+    checked: list[Any] = []
+    calls.held = {} if is_packed else None
+
+    def call(rank: Rank, *own: Any) -> Any:
+        q, k, v = own[0].split([4, 2, 2], 2) if is_packed else own
+        refuse = functools.partial(checked.append, rank)
+        return _group_kernels.ring_attention(rank, "call", refuse, q, k, v, causal=True)
+
+    for _ in range(3):
+        drawn = ring_cases.drawn(rng, 1, 16 * count, 4, 2, 64, np.float32)
+        whole = [torch.from_numpy(one).to(BF16).float().numpy() for one in drawn]
+        shards = (ring_cases.shards(one, count, causal=True) for one in whole)
+        lists = [[torch.from_numpy(one).to(BF16) for one in each] for each in shards]
+        if is_packed:
+            lists = [[torch.cat(own, 2) for own in zip(*lists, strict=True)]]
+        outs, sums = zip(*calls(call, *lists), strict=True)
+        found = [one.float().numpy() for one in outs]
+        ring_cases.check(found, whole, causal=True, lse=[one.numpy() for one in sums])
+    assert calls.repeated == 2 * count
+    assert len(checked) == count

@@ -32,6 +32,7 @@ from tmaasync.torch._symmetric import buffers_of, process_group
 
 _LEAST_BYTES = 1 << 16
 _ALIGNMENT = 128  # of addresses that a kernel may depend on
+_FIXED = 1 << 64  # larger than all addresses
 _BUDGET_SECONDS = 10.0  # as of a wait for `Signals`
 
 
@@ -103,6 +104,11 @@ class Launched(NamedTuple):
         addresses = _moved(self.addresses, moves) if moves else self.addresses
         with self.workspace.lock:
             self.launch.launch_at(addresses, stream)
+
+
+def _kept(key: Hashable, seen: Sequence[Any], fixed: int) -> Hashable:
+    """Return the key of a call with tensors of these fingerprints; addresses modulo ``fixed``."""
+    return key, *((layout, start % fixed) for start, layout in seen)
 
 
 def _last_byte(tensor: Any) -> int:
@@ -297,13 +303,12 @@ class Group:
             key: Of the call, for equal layouts.
             tensors: All that the kernels reach, but for memory that ranks share.
             first: Launches, and returns the launches, unless calls need more than them.
-            moves: Whether the tensors may be at other addresses than the earlier ones. Ragged maps
-                start before their tensor, at an address that is not one of it.
+            moves: Whether the tensors may be at other addresses than the earlier ones, unless they
+                overlap. Ragged maps start before their tensor, at an address that is not one of it.
         """
         seen = [one for one in map(_arrays.fingerprint, tensors) if one is not None]
-        fixed = _ALIGNMENT if moves else 1 << 64
-        kept = key, *((layout, start % fixed) for start, layout in seen)
-        found = self._launched.get(kept)
+        found = self._launched.get(_kept(key, seen, _ALIGNMENT)) if moves else None
+        found = found or self._launched.get(_kept(key, seen, _FIXED))
         if found is not None:
             self.ready()
             found.run([start for start, _ in seen], self.stream)
@@ -314,11 +319,10 @@ class Group:
         workspace, launches, addresses = done
         launch, own = launches.launches[self.rank], addresses[self.rank]
         spans = [(one.data_ptr(), one.data_ptr() + _last_byte(one)) for one in tensors]
-        if moves and not can_move(own, spans):
-            return
+        fixed = _ALIGNMENT if moves and can_move(own, spans) else _FIXED
         if len(self._launched) >= MAX_CALLS:
             self._launched.clear()
-        self._launched[kept] = Launched(workspace, launch, own, spans)
+        self._launched[_kept(key, seen, fixed)] = Launched(workspace, launch, own, spans)
 
     # --- memory -------------------------------------------------------------------------------
 

@@ -96,7 +96,6 @@ def _called(
     group: str, tensors: dict[str, Any], options: dict[str, Any], operation: Any, on_gpu: Any
 ) -> Any:
     state = Group.of(group)
-    broken = _violations(state.members, options, tensors)
     q, k = tensors["q"], tensors["k"]
     name = "ring_attention_backward" if "dout" in tensors else "ring_attention"
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}"
@@ -104,9 +103,13 @@ def _called(
     call = f"{name} of {q.dtype}, {shapes}{chosen}"
     if q.device.type == "cpu":
         operation = functools.partial(operation, **options)
+        broken = _violations(state.members, options, tensors)
         return _group_emulated.run(state, call, list(tensors.values()), broken, operation)
-    state.refuse(call, broken)
-    return on_gpu(state, call, *tensors.values(), **options)
+
+    def check() -> None:
+        state.refuse(call, _violations(state.members, options, tensors))
+
+    return on_gpu(state, call, check, *tensors.values(), **options)
 
 
 def _fake(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -179,17 +179,30 @@ def all_to_all(
 
 
 def ring_attention(
-    group: Group, call: str, q: Any, k: Any, v: Any, *, causal: bool = False, scale: Any = None
+    group: Group,
+    call: str,
+    check: Callable[[], None],
+    *given: Any,
+    causal: bool = False,
+    scale: Any = None,
 ) -> tuple[Any, Any]:
+    """Launch; ``check`` raises the rules that q, k and v break, and is for first calls.
+
+    It costs more than the rest of a later one.
+    """
+    q, _, _ = given
+    if q.ndim != 4:
+        check()
     batch, length, heads, head_dim = q.shape
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    out = q.new_empty(q.shape)
     lse = q.new_empty((batch, heads, length), dtype=torch.float32)
-    if out.numel() == 0:
-        return out, lse
-    tensors = *map(reachable, (q, k, v)), out, lse
+    tensors = *map(reachable, given), out, lse
     group.enter(q)
 
-    def first() -> Done:
+    def first() -> Done | None:
+        check()
+        if out.numel() == 0:
+            return None
         ranks, (*operands, outs, sums) = _alike(group, call, *tensors)
         each = RingOperands(*operands)
         scores = Scores.of(head_dim, causal, scale, None, None)
@@ -202,11 +215,13 @@ def ring_attention(
 def ring_attention_backward(
     group: Group,
     call: str,
+    check: Callable[[], None],
     *tensors: Any,
     causal: bool = False,
     scale: Any = None,
     deterministic: bool = False,
 ) -> tuple[Any, ...]:
+    check()
     *moved, lse = tensors
     dout, q, k, v, out = map(reachable, moved)
     grads = [torch.empty_like(one, memory_format=torch.contiguous_format) for one in (q, k, v)]
