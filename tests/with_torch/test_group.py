@@ -16,7 +16,7 @@ if not dist.is_available() or not dist.is_gloo_available():
 
 import torch_ranks  # noqa: E402
 
-from tmaasync.torch._group import Launched, can_move  # noqa: E402
+from tmaasync.torch._group_calls import Launched, can_move  # noqa: E402
 
 pytestmark = pytest.mark.timeout(300)
 

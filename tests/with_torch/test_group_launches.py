@@ -23,7 +23,7 @@ from tmaasync.emulate.launch.world import World
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("torch.distributed")
 
-from tmaasync.torch import _group, _group_kernels  # noqa: E402
+from tmaasync.torch import _group, _group_calls, _group_kernels  # noqa: E402
 
 BF16 = torch.bfloat16
 
@@ -41,6 +41,13 @@ class Rank(_group.Group):
 
     def enter(self, tensor: Any) -> None:
         """Every device has one stream."""
+
+    def operate(self, operator: Any, tensors: Sequence[Any], *given: Any, **options: Any) -> Any:
+        """Call as the operators do."""
+        key = self.key((operator, str(given), *options.items()), *tensors)
+        if (known := self.calls.get(key)) is not None:
+            return known(*tensors)
+        return self.first(key, operator(self, *tensors, *given, **options), *tensors)
 
     def zeros(self, size_bytes: int) -> list[Any]:
         number, self.own_shared = self.own_shared, self.own_shared + 1
@@ -111,8 +118,8 @@ def calls(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
         chip = SimpleNamespace(name="a chip", multi_processor_count=132)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-        original = _group.Launched.run
-        monkeypatch.setattr(_group.Launched, "run", run)
+        original = _group_calls.Launched.run
+        monkeypatch.setattr(_group_calls.Launched, "run", run)
         monkeypatch.setattr(torch.Tensor, "new_empty", new_empty)
         # Kernels run when the world is synchronised: what was copied before would be old.
         for copy in ("clone", "contiguous"):
@@ -143,7 +150,7 @@ def test_all_gather_matmul(calls: Calls, rows: list[int]) -> None:
         return (a, b), [torch.cat(a).double() @ one.double() for one in b]
 
     def call(rank: Rank, a: Any, b: Any) -> Any:
-        return _group_kernels.all_gather_matmul(rank, a, b, counts)
+        return rank.operate(_group_kernels.all_gather_matmul, (a, b), counts)
 
     check(calls, call, draw)
 
@@ -161,7 +168,7 @@ def test_matmul_reduce(calls: Calls, m: int, reduces: bool) -> None:
 
     def call(rank: Rank, a: Any, b: Any) -> Any:
         name = "matmul_all_reduce" if reduces else "matmul_reduce_scatter"
-        return getattr(_group_kernels, name)(rank, a, b, counts)
+        return rank.operate(getattr(_group_kernels, name), (a, b), counts)
 
     check(calls, call, draw)
 
@@ -175,7 +182,10 @@ def test_collectives(calls: Calls, columns: int) -> None:
         parts = drawn(*((count, columns) for count in counts))
         return (parts,), [torch.cat(parts)] * len(counts)
 
-    check(calls, lambda rank, own: _group_kernels.all_gather(rank, own, counts), gathered)
+    def call(rank: Rank, own: Any, operator: Any = _group_kernels.all_gather) -> Any:
+        return rank.operate(operator, (own,), counts)
+
+    check(calls, call, gathered)
     for name in ("reduce_scatter", "all_reduce"):
         calls.repeated = 0
 
@@ -185,8 +195,7 @@ def test_collectives(calls: Calls, columns: int) -> None:
             scatters = name == "reduce_scatter"
             return (terms,), exact.split(counts) if scatters else [exact] * len(counts)
 
-        operator = getattr(_group_kernels, name)
-        check(calls, lambda rank, own, operator=operator: operator(rank, own, counts), added)
+        check(calls, functools.partial(call, operator=getattr(_group_kernels, name)), added)
 
 
 def test_all_to_all(calls: Calls) -> None:
@@ -195,9 +204,12 @@ def test_all_to_all(calls: Calls) -> None:
     counts = exchange_cases.drawn_counts(rng, count, 2 * count, 20) + 1
     rows = [int(one.sum()) for one in counts]
 
-    def call(rank: Rank, tokens: Any, of_experts: Any) -> Any:
+    def prepare(rank: Rank, tokens: Any, of_experts: Any) -> Any:
         operator = _group_kernels.all_to_all
         return operator(rank, "call", tokens, of_experts, rows, 99, combine=False)
+
+    def call(rank: Rank, *tensors: Any) -> Any:
+        return rank.operate(prepare, tensors)
 
     for _ in range(3):
         tokens = drawn(*((one, 8) for one in rows))
@@ -212,23 +224,20 @@ def test_all_to_all(calls: Calls) -> None:
 def test_ring_attention(calls: Calls, is_packed: bool) -> None:
     """Parts of one tensor overlap in their addresses: the call repeats at its address alone."""
     rng, count = np.random.default_rng(0), len(calls.ranks)
-    checked: list[Any] = []
     calls.held = {} if is_packed else None
 
+    def prepare(rank: Rank, *tensors: Any) -> Any:
+        return _group_kernels.ring_attention(rank, "call", *tensors, causal=True)
+
     def call(rank: Rank, *own: Any) -> Any:
-        q, k, v = own[0].split([4, 2, 2], 2) if is_packed else own
-        refuse = functools.partial(checked.append, rank)
-        return _group_kernels.ring_attention(rank, "call", refuse, q, k, v, causal=True)
+        return rank.operate(prepare, own[0].split([4, 2, 2], 2) if is_packed else own)
 
     for _ in range(3):
-        drawn = ring_cases.drawn(rng, 1, 16 * count, 4, 2, 64, np.float32)
-        whole = [torch.from_numpy(one).to(BF16).float().numpy() for one in drawn]
-        shards = (ring_cases.shards(one, count, causal=True) for one in whole)
-        lists = [[torch.from_numpy(one).to(BF16) for one in each] for each in shards]
+        whole = ring_cases.drawn(rng, 1, 16 * count, 4, 2, 64, np.float16)
+        lists: Any = [ring_cases.shards(one, count, causal=True) for one in whole]
         if is_packed:
-            lists = [[torch.cat(own, 2) for own in zip(*lists, strict=True)]]
-        outs, sums = zip(*calls(call, *lists), strict=True)
-        found = [one.float().numpy() for one in outs]
-        ring_cases.check(found, whole, causal=True, lse=[one.numpy() for one in sums])
+            lists = [[np.concatenate(own, 2) for own in zip(*lists, strict=True)]]
+        found = calls(call, *([torch.from_numpy(one) for one in each] for each in lists))
+        outs, sums = ([one.numpy() for one in each] for each in zip(*found, strict=True))
+        ring_cases.check(outs, whole, causal=True, lse=sums)
     assert calls.repeated == 2 * count
-    assert len(checked) == count

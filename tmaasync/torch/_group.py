@@ -12,7 +12,7 @@ import itertools
 import math
 import pickle
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -24,15 +24,15 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._torch_internals import current_stream
 from tmaasync.errors import ArgumentError, BackendError, Violation
-from tmaasync.kernel import Launch, backend_of
+from tmaasync.kernel import backend_of
 from tmaasync.kernel.watch import budget_of
 from tmaasync.ops._call_cache import clear_on_forget
-from tmaasync.ops._ranks import MAX_CALLS, RankedAddresses, RankedLaunches, Ranks, Workspace
+from tmaasync.ops._ranks import MAX_CALLS, Ranks
+from tmaasync.torch._group_calls import Call
 from tmaasync.torch._symmetric import buffers_of, process_group
 
 _LEAST_BYTES = 1 << 16
 _ALIGNMENT = 128  # of addresses that a kernel may depend on
-_FIXED = 1 << 64  # larger than all addresses
 _BUDGET_SECONDS = 10.0  # as of a wait for `Signals`
 
 
@@ -75,73 +75,6 @@ class Facts(NamedTuple):
     violations: tuple[Violation, ...] = ()
 
 
-Done = tuple[Workspace, RankedLaunches, RankedAddresses]
-
-
-class Launched(NamedTuple):
-    """The launch of a call, for later calls with tensors of the same layouts.
-
-    Attributes:
-        workspace: The memory that ranks share.
-        launch: This rank's.
-        addresses: Of that call, for `Launch.launch_at`.
-        spans: The first and last address of each tensor of that call.
-    """
-
-    workspace: Workspace
-    launch: Launch
-    addresses: Any
-    spans: Sequence[tuple[int, int]]
-
-    def run(self, starts: Sequence[int], stream: int) -> None:
-        """Launch with tensors at these addresses."""
-        self.workspace.signals.check()
-        moves = [
-            (first, last, start - first)
-            for (first, last), start in zip(self.spans, starts, strict=True)
-            if start != first
-        ]
-        addresses = _moved(self.addresses, moves) if moves else self.addresses
-        with self.workspace.lock:
-            self.launch.launch_at(addresses, stream)
-
-
-def _kept(key: Hashable, seen: Sequence[Any], fixed: int) -> Hashable:
-    """Return the key of a call with tensors of these fingerprints; addresses modulo ``fixed``."""
-    return key, *((layout, start % fixed) for start, layout in seen)
-
-
-def _last_byte(tensor: Any) -> int:
-    """Return the offset of the last byte of a tensor."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last: int = tensor.element_size() * (1 + sum((size - 1) * step for size, step in steps)) - 1
-    return last
-
-
-def can_move(addresses: Any, spans: Sequence[tuple[int, int]]) -> bool:
-    """Return whether each address says of which tensor it is: none overlap, and all are there."""
-    ordered = sorted(span for span in spans if span[1] >= span[0] > 0)
-    overlap = any(end >= start for (_, end), (start, _) in itertools.pairwise(ordered))
-    return not overlap and {start for start, _ in ordered} <= set(_flat(addresses))
-
-
-def _flat(addresses: Any) -> Iterator[int]:
-    if isinstance(addresses, int):
-        yield addresses
-    else:
-        for one in addresses:
-            yield from _flat(one)
-
-
-def _moved(addresses: Any, moves: Sequence[tuple[int, int, int]]) -> Any:
-    """Return addresses, or named tuples or tuples of them, with those in a span shifted."""
-    if isinstance(addresses, int):
-        shift: int = sum(step for first, last, step in moves if first <= addresses <= last)
-        return addresses + shift
-    parts = [_moved(one, moves) for one in addresses]
-    return type(addresses)(*parts) if hasattr(addresses, "_fields") else parts
-
-
 class Group:
     """The rank of this process in a group; one object for each group.
 
@@ -153,6 +86,7 @@ class Group:
         count: Of ranks.
         kept: See `RankGroup`.
         stream: The handle of the stream of the current call.
+        calls: On GPUs, by what `key` returns.
     """
 
     def __init__(self, name: str, members: Members, store: Any) -> None:
@@ -167,12 +101,12 @@ class Group:
         self._current = current_stream()
         self._device: Any = None
         self._buffers: dict[int, list[Any]] = {}
-        self._launched: dict[Hashable, Launched] = {}
+        self.calls: dict[Hashable, Call] = {}
         clear_on_forget(self)
 
     def clear(self) -> None:
-        """Forget earlier launches."""
-        self._launched.clear()
+        """Forget earlier calls."""
+        self.calls.clear()
 
     @classmethod
     def of(cls, name: str) -> Group:
@@ -267,7 +201,7 @@ class Group:
             self._is_new = False
             self.exchange(Facts("all launches are prepared"))
 
-    # --- launches -----------------------------------------------------------------------------
+    # --- calls --------------------------------------------------------------------------------
 
     def enter(self, tensor: Any) -> None:
         """Order this call on the GPU of its tensor after earlier calls."""
@@ -289,40 +223,21 @@ class Group:
         """Return the ranks of a call whose own array this is."""
         return Ranks((backend_of(view.device).memory_of(view),) * self.count, (), self)
 
-    def launch(
-        self,
-        key: Hashable,
-        tensors: Sequence[Any],
-        first: Callable[[], Done | None],
-        *,
-        moves: bool = True,
-    ) -> None:
-        """Launch as for earlier tensors with this key and these layouts, or by ``first``.
+    def key(self, name: Hashable, *tensors: Any) -> Hashable:
+        """Return the key of calls with tensors of these layouts; None for tensors without one."""
+        seen = [_arrays.fingerprint(one) for one in tensors]
+        known = [one for one in seen if one is not None]
+        if len(known) < len(seen):
+            return None
+        return name, *((layout, start % _ALIGNMENT) for start, layout in known)
 
-        Args:
-            key: Of the call, for equal layouts.
-            tensors: All that the kernels reach, but for memory that ranks share.
-            first: Launches, and returns the launches, unless calls need more than them.
-            moves: Whether the tensors may be at other addresses than the earlier ones, unless they
-                overlap. Ragged maps start before their tensor, at an address that is not one of it.
-        """
-        seen = [one for one in map(_arrays.fingerprint, tensors) if one is not None]
-        found = self._launched.get(_kept(key, seen, _ALIGNMENT)) if moves else None
-        found = found or self._launched.get(_kept(key, seen, _FIXED))
-        if found is not None:
-            self.ready()
-            found.run([start for start, _ in seen], self.stream)
-            return
-        done = first()
-        if done is None or len(seen) < len(tensors):
-            return
-        workspace, launches, addresses = done
-        launch, own = launches.launches[self.rank], addresses[self.rank]
-        spans = [(one.data_ptr(), one.data_ptr() + _last_byte(one)) for one in tensors]
-        fixed = _ALIGNMENT if moves and can_move(own, spans) else _FIXED
-        if len(self._launched) >= MAX_CALLS:
-            self._launched.clear()
-        self._launched[_kept(key, seen, fixed)] = Launched(workspace, launch, own, spans)
+    def first(self, key: Hashable, call: Call, *given: Any) -> Any:
+        """Make the first call with a key, and keep it for later ones."""
+        if len(self.calls) >= MAX_CALLS:
+            self.calls.clear()
+        if key is not None:
+            self.calls[key] = call
+        return call(*given)
 
     # --- memory -------------------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
-"""The kernels of the operations of a process group, on this rank's tensors on a GPU."""
+"""Calls of the operations of a process group on GPUs, each for arguments of given layouts."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +10,6 @@ import torch
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import element
 from tmaasync.ops._all_gather import gather_rows
 from tmaasync.ops._all_gather_matmul import AllGatherMatmul, gather_and_multiply
 from tmaasync.ops._all_to_all import exchange_rows
@@ -29,117 +27,133 @@ from tmaasync.ops._reduce_ranks import reduce_rows
 from tmaasync.ops._ring_attention import RingOperands, attend
 from tmaasync.ops._ring_attention_backward import differentiate
 from tmaasync.torch._attention_options import reachable
-from tmaasync.torch._group import Done, Group
+from tmaasync.torch._group import Group
+from tmaasync.torch._group_calls import Call, Done
 
 _SECTOR_BYTES = 16  # TMA moves multiples
 _FLAT_COLUMNS = 256  # of contiguous tensors as matrices
 
 
-def all_gather_matmul(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Any:
-    group.enter(a)
-    a, b = _in_rows(a), _operand(b)
-    out = _padded(a, sum(rows), b.shape[1])
+def all_gather_matmul(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Call:
+    _agree(group, "all_gather_matmul", a, rows, a.shape[1])
+    read_a, read_b, new = _reader(a), _reader(b, either=True), _padded(sum(rows), b.shape[1])
 
-    def first() -> Done | None:
-        own, right, target = _views(a, b, out)
-        _agree(group, "all_gather_matmul", a, rows, a.shape[1])
-        left = [_stand_in(own, count, a.shape[1]) for count in rows]
+    def first(*tensors: Any) -> Done | None:
+        own, right, target = _views(*tensors)
+        left = [_stand_in(own, count, own.shape[1]) for count in rows]
         left[group.rank] = own
         rights, targets = ([one] * group.count for one in (right, target))
         ranks = group.ranks(own)
         return gather_and_multiply(AllGatherMatmul, ranks, (left, rights), targets, is_new=True)
 
-    group.launch(("all_gather_matmul", *rows), (a, b, out), first)
-    return out.contiguous()
+    return Call(
+        group,
+        lambda a, b: (read_a(a), read_b(b), new(a)),
+        first,
+        lambda a, b, out: out.contiguous(),
+    )
 
 
-def matmul_reduce_scatter(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Any:
-    group.enter(a)
-    a, b = _in_rows(a), _operand(b)
-    out = _padded(a, rows[group.rank], b.shape[1])
+def matmul_reduce_scatter(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Call:
+    read_a, read_b = _reader(a), _reader(b, either=True)
+    new = _padded(rows[group.rank], b.shape[1])
 
-    def first() -> Done | None:
+    def first(a: Any, b: Any, out: Any) -> Done | None:
         (target,) = _views(out)
         ranks, left, right = _row_parallel(group, "matmul_reduce_scatter", a, b, rows)
         targets = [_stand_in(target, count, b.shape[1]) for count in rows]
         targets[group.rank] = target
         return multiply_and_reduce(MatmulReduceScatter, ranks, (left, right), targets, is_new=True)
 
-    group.launch(("matmul_reduce_scatter", *rows), (a, b, out), first)
-    return out.contiguous()
+    return Call(
+        group,
+        lambda a, b: (read_a(a), read_b(b), new(a)),
+        first,
+        lambda a, b, out: out.contiguous(),
+    )
 
 
-def matmul_all_reduce(group: Group, a: Any, b: Any, rows: object) -> Any:
+def matmul_all_reduce(group: Group, a: Any, b: Any, rows: object) -> Call:
     del rows  # the output has the rows of a
-    group.enter(a)
-    a, b = _in_rows(a), _operand(b)
-    out = a.shape[0], b.shape[1], a.dtype
+    read_a, read_b = _reader(a), _reader(b, either=True)
+    shared = a.shape[0], b.shape[1], a.dtype
 
-    def first() -> Done | None:
+    def first(a: Any, b: Any) -> Done | None:
         ranks, left, right = _row_parallel(group, "matmul_all_reduce", a, b, [a.shape[0]])
-        outs = _views(*group.matrices(*out))
+        outs = _views(*group.matrices(*shared))
         return multiply_and_reduce(MatmulAllReduce, ranks, (left, right), outs, is_new=True)
 
-    group.launch("matmul_all_reduce", (a, b), first)
-    return group.matrix(*out).clone(memory_format=torch.contiguous_format)
+    return Call(
+        group,
+        lambda a, b: (read_a(a), read_b(b)),
+        first,
+        lambda a, b: _copied_from(group.matrix(*shared)),
+    )
 
 
-def all_gather(group: Group, tensor: Any, rows: Sequence[int]) -> Any:
+def all_gather(group: Group, tensor: Any, rows: Sequence[int]) -> Call:
     inner = tensor.shape[1:]
     columns = math.prod(inner)
-    group.enter(tensor)
-    whole = _whole_sectors(tensor.reshape(tensor.shape[0], columns))
-    full = sum(rows), whole.shape[1], tensor.dtype
+    _agree(group, "all_gather", tensor, rows, inner)
+    read = _sector_reader(tensor)
+    shared = sum(rows), _sector_columns(columns, tensor.dtype), tensor.dtype
 
-    def first() -> Done:
+    def first(whole: Any) -> Done:
         (own,) = _views(whole)
-        _agree(group, "all_gather", tensor, rows, inner)
         parts = [_stand_in(own, count, whole.shape[1]) for count in rows]
         parts[group.rank] = own
-        return gather_rows(group.ranks(own), parts, _views(*group.matrices(*full)))
+        return gather_rows(group.ranks(own), parts, _views(*group.matrices(*shared)))
 
-    group.launch(("all_gather", inner, *rows), (whole,), first)
-    mine = group.matrix(*full)[:, :columns]
-    return mine.clone(memory_format=torch.contiguous_format).view(sum(rows), *inner)
+    def result(_: Any) -> Any:
+        return _copied_from(group.matrix(*shared)[:, :columns]).view(sum(rows), *inner)
+
+    return Call(group, lambda tensor: (read(tensor),), first, result)
 
 
-def reduce_scatter(group: Group, tensor: Any, rows: Sequence[int]) -> Any:
+def reduce_scatter(group: Group, tensor: Any, rows: Sequence[int]) -> Call:
     inner = tensor.shape[1:]
     columns = math.prod(inner)
-    group.enter(tensor)
-    out = _padded(tensor, rows[group.rank], columns, is_whole=True)
     _agree(group, "reduce_scatter", tensor, rows, inner)
-    whole = tensor.shape[0], out.shape[1], tensor.dtype
-    group.matrix(*whole)[:, :columns] = tensor.reshape(tensor.shape[0], columns)
+    own_rows, padded = rows[group.rank], _sector_columns(columns, tensor.dtype)
+    shared = tensor.shape[0], padded, tensor.dtype
 
-    def first() -> Done:
+    def tensors(tensor: Any) -> Sequence[Any]:
+        group.matrix(*shared)[:, :columns] = tensor.reshape(-1, columns)
+        return (tensor.new_empty((own_rows, padded)),)
+
+    def first(out: Any) -> Done:
         (target,) = _views(out)
-        targets = [_stand_in(target, count, out.shape[1]) for count in rows]
+        targets = [_stand_in(target, count, padded) for count in rows]
         targets[group.rank] = target
-        sources, ranks = _views(*group.matrices(*whole)), group.ranks(target)
+        sources, ranks = _views(*group.matrices(*shared)), group.ranks(target)
         return reduce_rows(ranks, sources, targets, tuple(rows), all_reduce=False)
 
-    group.launch(("reduce_scatter", *whole, *rows), (out,), first)
-    return out[:, :columns].contiguous().view(rows[group.rank], *inner)
+    def result(out: Any) -> Any:
+        return out[:, :columns].contiguous().view(own_rows, *inner)
+
+    return Call(group, tensors, first, result)
 
 
-def all_reduce(group: Group, tensor: Any, rows: object) -> Any:
+def all_reduce(group: Group, tensor: Any, rows: object) -> Call:
     del rows
-    count = tensor.numel()
+    shape, count = tensor.shape, tensor.numel()
+    _agree(group, "all_reduce", tensor, [shape[0]], shape[1:])
     lines = -(-count // _FLAT_COLUMNS)
-    group.enter(tensor)
-    _agree(group, "all_reduce", tensor, [tensor.shape[0]], tensor.shape[1:])
-    whole = lines, _FLAT_COLUMNS, tensor.dtype
-    flat = group.matrix(*whole).view(-1)[:count]
-    flat.copy_(tensor.reshape(-1))
+    shared = lines, _FLAT_COLUMNS, tensor.dtype
+
+    def flat() -> Any:
+        return group.matrix(*shared).view(-1)[:count]
+
+    def tensors(tensor: Any) -> Sequence[Any]:
+        flat().copy_(tensor.reshape(-1))
+        return ()
 
     def first() -> Done:
-        views = _views(*group.matrices(*whole))
+        views = _views(*group.matrices(*shared))
         shards = tuple(even_shards(lines, group.count))
         return reduce_rows(group.ranks(views[group.rank]), views, views, shards, all_reduce=True)
 
-    group.launch(("all_reduce", *whole), (), first)
-    return flat.clone().view(tensor.shape)
+    return Call(group, tensors, first, lambda: _copied_from(flat()).view(shape))
 
 
 def all_to_all(
@@ -151,90 +165,88 @@ def all_to_all(
     room: int,
     *,
     combine: bool,
-) -> tuple[Any, Any]:
+) -> Call:
     inner = tensor.shape[1:]
     columns = math.prod(inner)
-    group.enter(tensor)
     group.agree(call, None, lambda: f"{call}, {_gpu(tensor.device)}")
-    whole = _whole_sectors(tensor.reshape(tensor.shape[0], columns))
-    ends = counts.new_empty(0 if combine else counts.shape[0] // group.count)
-    counts, rooms = counts.contiguous(), [room] * group.count
+    read, padded = _sector_reader(tensor), _sector_columns(columns, tensor.dtype)
+    owned = 0 if combine else counts.shape[0] // group.count
+    rooms = [room] * group.count
     sent, received = (rooms, rows) if combine else (rows, rooms)
-    full = max(received), whole.shape[1], tensor.dtype
-    mine = group.matrix(*full)[: received[group.rank]]
-    mine.zero_()  # what receives no row; peers store when this rank's kernel runs
+    shared = max(received), padded, tensor.dtype
 
-    def first() -> Done:
-        own, given, written = _views(whole, counts, ends)
-        outs = [one[:count] for one, count in zip(group.matrices(*full), received, strict=True)]
-        sources = [_stand_in(own, count, whole.shape[1]) for count in sent]
+    def mine() -> Any:
+        return group.matrix(*shared)[: received[group.rank]]
+
+    def tensors(tensor: Any, counts: Any) -> Sequence[Any]:
+        mine().zero_()  # what receives no row; peers store when this rank's kernel runs
+        return read(tensor), counts.contiguous(), counts.new_empty((owned,))
+
+    def first(*tensors: Any) -> Done:
+        own, given, written = _views(*tensors)
+        outs = [one[:count] for one, count in zip(group.matrices(*shared), received, strict=True)]
+        sources = [_stand_in(own, count, padded) for count in sent]
         sources[group.rank] = own
         every = [[one] * group.count for one in (given, written)]
         lists = sources, every[0], _views(*outs), [] if combine else every[1]
         return exchange_rows(group.ranks(own), *lists, combine=combine)
 
-    group.launch(call, (whole, counts, ends), first, moves=False)
-    kept = mine[:, :columns].clone(memory_format=torch.contiguous_format)
-    return kept.view(-1, *inner), ends
+    def result(whole: Any, counts: Any, ends: Any) -> tuple[Any, Any]:
+        del whole, counts
+        return _copied_from(mine()[:, :columns]).view(-1, *inner), ends
+
+    return Call(group, tensors, first, result)
 
 
 def ring_attention(
-    group: Group,
-    call: str,
-    check: Callable[[], None],
-    *given: Any,
-    causal: bool = False,
-    scale: Any = None,
-) -> tuple[Any, Any]:
-    """Launch; ``check`` raises the rules that q, k and v break, and is for first calls.
-
-    It costs more than the rest of a later one.
-    """
-    q, _, _ = given
-    if q.ndim != 4:
-        check()
+    group: Group, call: str, q: Any, k: Any, v: Any, *, causal: bool = False, scale: Any = None
+) -> Call:
+    del k, v
     batch, length, heads, head_dim = q.shape
-    out = q.new_empty(q.shape)
-    lse = q.new_empty((batch, heads, length), dtype=torch.float32)
-    tensors = *map(reachable, given), out, lse
-    group.enter(q)
+    is_empty = q.numel() == 0
 
-    def first() -> Done | None:
-        check()
-        if out.numel() == 0:
+    def tensors(q: Any, k: Any, v: Any) -> Sequence[Any]:
+        out = q.new_empty(q.shape)
+        lse = q.new_empty((batch, heads, length), dtype=torch.float32)
+        return *map(reachable, (q, k, v)), out, lse
+
+    def first(*tensors: Any) -> Done | None:
+        if is_empty:
             return None
         ranks, (*operands, outs, sums) = _alike(group, call, *tensors)
         each = RingOperands(*operands)
         scores = Scores.of(head_dim, causal, scale, None, None)
         return attend(ranks, each, each.sizes(causal), scores, outs, sums)
 
-    group.launch(call, tensors, first)
-    return out, lse
+    return Call(group, tensors, first, lambda *tensors: tensors[-2:])
 
 
 def ring_attention_backward(
     group: Group,
     call: str,
-    check: Callable[[], None],
-    *tensors: Any,
+    *given: Any,
     causal: bool = False,
     scale: Any = None,
     deterministic: bool = False,
-) -> tuple[Any, ...]:
-    check()
-    *moved, lse = tensors
-    dout, q, k, v, out = map(reachable, moved)
-    grads = [torch.empty_like(one, memory_format=torch.contiguous_format) for one in (q, k, v)]
-    if q.numel() == 0:
-        return tuple(grads)
-    group.enter(q)
-    given = dout, q, _whole_heads(k), _whole_heads(v), out, lse.contiguous()
-    ranks, lists = _alike(group, call, *given, *grads)
-    every = dict(zip((*INPUTS, *GRADIENTS), lists, strict=True))
-    sizes = RingOperands(every["q"], every["k"], every["v"]).sizes(causal)
-    scores = Scores.of(sizes.head_dim, False, scale, None, None)
-    differentiate(ranks, sizes, scores, every, deterministic)
-    return tuple(grads)
+) -> Call:
+    is_empty = given[1].numel() == 0
+
+    def tensors(*given: Any) -> Sequence[Any]:
+        *moved, lse = given
+        dout, q, k, v, out = map(reachable, moved)
+        grads = [one.new_empty(one.shape) for one in (q, k, v)]
+        return dout, q, _whole_heads(k), _whole_heads(v), out, lse.contiguous(), *grads
+
+    def first(*tensors: Any) -> None:
+        if is_empty:
+            return
+        ranks, lists = _alike(group, call, *tensors)
+        every = dict(zip((*INPUTS, *GRADIENTS), lists, strict=True))
+        sizes = RingOperands(every["q"], every["k"], every["v"]).sizes(causal)
+        scores = Scores.of(sizes.head_dim, False, scale, None, None)
+        differentiate(ranks, sizes, scores, every, deterministic)
+
+    return Call(group, tensors, first, lambda *tensors: tensors[-3:])
 
 
 # --- what ranks agree on ------------------------------------------------------------------------
@@ -307,52 +319,51 @@ def _sector_columns(columns: int, dtype: Any) -> int:
     return -(-columns * itemsize // _SECTOR_BYTES) * _SECTOR_BYTES // itemsize
 
 
-def _padded(like: Any, rows: int, columns: int, *, is_whole: bool = False) -> Any:
-    """Return a new matrix whose rows are a multiple of 16 bytes apart; ``is_whole``: and long."""
-    whole = like.new_empty(rows, _sector_columns(columns, like.dtype))
-    return whole if is_whole else whole[:, :columns]
+def _padded(rows: int, columns: int) -> Callable[[Any], Any]:
+    """Return what makes matrices like a tensor whose rows are a multiple of 16 bytes apart."""
+
+    def new(like: Any) -> Any:
+        pitch = _sector_columns(columns, like.dtype)
+        whole = like.new_empty((rows, pitch))
+        return whole if pitch == columns else whole[:, :columns]
+
+    return new
 
 
-def _copied(matrix: Any) -> Any:
-    copy = _padded(matrix, *matrix.shape)
-    copy.copy_(matrix)
-    return copy
+def _reader(matrix: Any, *, either: bool = False) -> Callable[[Any], Any]:
+    """Return what reads matrices of this layout: as they are, or as copies if TMA cannot load rows.
+
+    With ``either`` it may load rows or columns.
+    """
+    layouts = [Layout.of(view) for view in _views(matrix)]
+    if either:
+        layouts += [one.transposed for one in layouts]
+    if any(one.in_rows() for one in layouts):
+        return lambda matrix: matrix
+    new = _padded(*matrix.shape)
+    return lambda matrix: new(matrix).copy_(matrix)
 
 
-def _in_rows(matrix: Any) -> Any:
-    """Return the matrix, or a copy, with rows that TMA can load."""
-    return matrix if _is_reachable(*_layout(matrix)) else _copied(matrix)
+def _sector_reader(tensor: Any) -> Callable[[Any], Any]:
+    """Return what reads rows that TMA can store: with the columns of a copy's padding."""
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    padded = _sector_columns(columns, tensor.dtype)
+    if padded == columns:
+        read = _reader(tensor.reshape(rows, columns))
+        return lambda tensor: read(tensor.reshape(rows, columns))
+
+    def read_padded(tensor: Any) -> Any:
+        copy = tensor.new_empty((rows, padded))
+        copy[:, :columns] = tensor.reshape(rows, columns)
+        return copy
+
+    return read_padded
 
 
-def _operand(matrix: Any) -> Any:
-    """Return the matrix, or a copy, so that TMA can load its rows or its columns."""
-    layout = _layout(matrix)
-    return (
-        matrix if _is_reachable(*layout) or _is_reachable(*_layout(matrix.mT)) else _copied(matrix)
-    )
-
-
-def _layout(matrix: Any) -> tuple[Any, ...]:
-    is_aligned = matrix.data_ptr() % _SECTOR_BYTES == 0
-    return matrix.shape, matrix.stride(), matrix.dtype, is_aligned
-
-
-@functools.lru_cache(maxsize=1024)  # a view and its layout cost 10 us a call (H200's host)
-def _is_reachable(shape: Any, strides: tuple[int, ...], dtype: Any, is_aligned: bool) -> bool:
-    held = element(dtype)
-    steps = tuple(step * held.itemsize for step in strides)
-    return Layout(tuple(shape), steps, held, None, is_aligned).in_rows() is not None
+def _copied_from(shared: Any) -> Any:
+    return shared.clone(memory_format=torch.contiguous_format)
 
 
 def _whole_heads(tensor: Any) -> Any:
     """Return the keys or values, or a copy, so that the heads of a position are contiguous."""
     return tensor if tensor[0, 0].is_contiguous() else tensor.contiguous()
-
-
-def _whole_sectors(matrix: Any) -> Any:
-    """Return the matrix with rows that TMA can store: with columns of a copy's padding."""
-    if matrix.shape[1] * matrix.dtype.itemsize % _SECTOR_BYTES == 0:
-        return _in_rows(matrix)
-    copy = _padded(matrix, *matrix.shape, is_whole=True)
-    copy[:, : matrix.shape[1]] = matrix
-    return copy

@@ -15,7 +15,7 @@ class Kind(NamedTuple):
 
     Attributes:
         name: As in `tmaasync.ops`.
-        on_gpu: Takes the group, the operands, and the rows of all ranks.
+        on_gpu: Takes the group, the operands, and the rows of all ranks; returns the `Call`.
         takes_rows: Whether ``rows`` are an argument.
         gathers: Whether the first operand has this rank's rows.
     """
