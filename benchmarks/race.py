@@ -1,8 +1,9 @@
 """Candidates timed side by side: interleaved rounds, one stream, clocks recorded, results kept.
 
-The protocol: warm up every candidate, then run rounds in which each runs one slice of calls, every
-other round in reverse order, so that clock drift and neighbours hit all alike. A slice begins with
-calls that are not timed: work that follows something lighter would else run at its higher clock.
+The protocol: warm up every candidate, then run rounds in which each runs one slice of calls, in an
+order that differs from round to round, so that clock drift and neighbours hit all alike. A slice
+begins with calls that are not timed: work that follows something lighter would else run at its
+higher clock.
 The number that counts is the median over rounds of the ratio within a round.
 """
 

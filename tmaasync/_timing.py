@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import statistics
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Generic, TypeVar
 
 _WARM_UP_CALLS = 3
@@ -97,16 +99,18 @@ def time_interleaved(
 ) -> Timings[_Name]:
     """Time candidates in rounds in which each runs a slice of its `calls_per_slice`.
 
-    Every other round runs in reverse order. A slice leaves the device hotter or cooler for the next
-    one, and in this way two candidates follow each other, and themselves, equally often.
-    ``on_round`` is called after every round.
+    A slice leaves the device hotter or cooler for the next one. So two candidates swap their order
+    after every round, and follow each other, and themselves, equally often; more than two have a
+    random order in every round, the same ones in equal calls. ``on_round`` is called after every
+    round.
     """
     times: dict[_Name, list[float]] = {name: [] for name in candidates}
     order = list(candidates)
+    reorder = order.reverse if len(order) <= 2 else functools.partial(Random(0).shuffle, order)
     for _ in range(rounds):
         for name in order:
             times[name].append(microseconds(candidates[name], calls[name]))
-        order.reverse()
+        reorder()
         on_round()
     return Timings(times, calls)
 
