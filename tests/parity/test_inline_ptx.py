@@ -135,6 +135,13 @@ def whole_halves(mode: Callable[[Any], int], inputs: Any, form: Format) -> Any:
     return each(one, inputs)
 
 
+def distances(parts: int, adds: bool, a: int, b: int, c: int) -> int:
+    size = 4 // parts
+    words = [np.array([one], np.uint32).view(f"u{size}").astype(int) for one in (a, b)]
+    apart = abs(words[0] - words[1])
+    return c + int(apart.sum()) if adds else int(apart.astype(f"u{size}").view(np.uint32)[0])
+
+
 def lop3(a: int, b: int, c: int) -> int:
     return (a & b) ^ c
 
@@ -184,6 +191,13 @@ INTEGERS: dict[str, Any] = {
     "mad.lo.s32 %0, {a}, {b}, {c};": each(lambda a, b, c: a * b + c, A, B, C),
     "mad.hi.u32 %0, {a}, {b}, {c};": each(lambda a, b, c: (a * b >> 32) + c, A, B, C),
     "sad.u32 %0, {a}, {b}, {c};": each(lambda a, b, c: abs(a - b) + c, A, B, C),
+    **{
+        f"vabsdiff{parts}.u32.u32.u32{end} %0, {{a}}, {{b}}, {{c}};": each(
+            functools.partial(distances, parts, bool(end)), A, B, C
+        )
+        for parts in (2, 4)
+        for end in ("", ".add")
+    },
     "rem.u32 %0, {a}, {c};": each(lambda a, c: a % c, A, C),
     "div.s32 %0, {a}, {c};": each(
         lambda a, c: (

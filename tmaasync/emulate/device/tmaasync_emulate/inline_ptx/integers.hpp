@@ -105,6 +105,19 @@ template <typename T>
 T distance_sum(T a, T b, T c) {
     return whole_sum(c, a < b ? whole_difference(b, a) : whole_difference(a, b));
 }
+// vabsdiff: the distances of the halves or bytes of two words, or their sum with c.
+template <int kParts, bool kSum>
+std::uint32_t part_distances(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+    constexpr int kBits = 32 / kParts;
+    constexpr std::uint32_t kMask = (1u << kBits) - 1;
+    std::uint32_t result = kSum ? c : 0;
+    for (int shift = 0; shift < 32; shift += kBits) {
+        const std::uint32_t x = a >> shift & kMask, y = b >> shift & kMask;
+        const std::uint32_t distance = x < y ? y - x : x - y;
+        result += kSum ? distance : distance << shift;
+    }
+    return result;
+}
 template <typename T>
 T left_shift(T a, std::uint32_t by) {
     return by >= 8 * sizeof(T) ? T{0} : static_cast<T>(static_cast<Unsigned<T>>(a) << by);

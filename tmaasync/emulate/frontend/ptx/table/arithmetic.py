@@ -80,6 +80,14 @@ ROWS = (
         "whole_sum(<wide>(a) * b, c)",
     ),
     Row("sad.<t:$INT>", "d = <t>, a : <t>, b : <t>, c : <t>", "distance_sum(a, b, c)"),
+    *(
+        Row(
+            f"vabsdiff{parts}.u32.u32.u32<is_sum:.add>?",
+            "d = u32, a : u32, b : u32, c : u32",
+            f"part_distances<{parts}, <is_sum>>(a, b, c)",
+        )
+        for parts in (2, 4)
+    ),
     Row("div.<t:$INT>", "d = <t>, a : <t>, b : <t>", "whole_quotient(a, b)"),
     Row("rem.<t:$INT>", "d = <t>, a : <t>, b : <t>", "remainder_of(a, b)"),
     Row("abs.<t:s16|s32|s64>", "d = <t>, a : <t>", "whole_magnitude(a)"),
