@@ -60,10 +60,14 @@ def test_speed_ups_are_within_a_round_and_throughputs_of_the_median() -> None:
 
     found = document["contestants"]
     assert list(found) == ["tmaasync", "torch", "cupy"]
-    there, back = [*MICROSECONDS], [*MICROSECONDS][::-1]
-    assert gpu.slices[-15:] == [*there, *back, *there, *back, *there]
-    own, torch = (7, 12, 13, 18, 19), (8, 11, 14, 17, 20)  # their slices, after six to warm up
-    middle = 200 * (1 + 13 / 1000)
+    orders = [gpu.slices[first : first + 3] for first in range(6, 21, 3)]  # six warm up
+    assert all(sorted(order) == sorted(MICROSECONDS) for order in orders)
+    assert len(set(map(tuple, orders))) > 2
+    own, torch = (
+        [7 + 3 * number + order.index(name) for number, order in enumerate(orders)]
+        for name in ("tmaasync", "torch")
+    )
+    middle = 200 * (1 + statistics.median(own) / 1000)
     assert found["tmaasync"]["microseconds"] == pytest.approx(middle)
     assert found["tmaasync"]["throughput"] == pytest.approx(12e9 / middle / 1e6, abs=1e-3)
     assert found["tmaasync"]["calls_per_turn"] == pytest.approx(50_000 / 200, abs=2)
@@ -83,9 +87,11 @@ def test_the_table_has_a_line_for_each_and_says_who_is_absent() -> None:
     assert lines[0].rstrip() == "attention causal 4 x 4096 x 16 x 128 bfloat16 on NVIDIA H200"
     ours = next(line for line in lines if line.split()[:1] == ["tmaasync"])
     torch = next(line for line in lines if line.split()[:1] == ["torch"])
-    assert ours.split()[1:] == ["203.6", "us", "1350", "TFLOP/s"]  # 200 us, 18 slices on
-    assert torch.split()[3:5] == ["1229", "TFLOP/s"]
-    assert torch.split()[5:] == ["1.101", "x", "1.099", "x", "1.101", "x"]
+    assert ours.split()[2::2] == ["us", "TFLOP/s"]
+    assert float(ours.split()[1]) == pytest.approx(203, abs=3)  # 200 us, after up to 27 slices
+    assert float(ours.split()[3]) == pytest.approx(1353, abs=20)
+    assert torch.split()[4::2] == ["TFLOP/s", "x", "x", "x"]
+    assert all(float(ratio) == pytest.approx(1.1, abs=0.003) for ratio in torch.split()[5::2])
     assert "Without jax: it is slow." in lines
     assert "SM clock 1755 MHz, never below 1700; 640 W." in lines
 
