@@ -32,36 +32,42 @@ def map_of(*sides: int) -> str:
     )
 
 
-GEMM = preamble(
-    {
-        "ATile": tile("tmaasync::bfloat16", 128, 64),
-        "BTile": tile("tmaasync::bfloat16", 128, 64),
-        "CTile": tile("tmaasync::bfloat16", 64, 64),
-        "AScaleTile": tile("float", 1, 128),
-        "BScaleTile": tile("float", 1, 4),
-        "Bias": "float",
-    },
-    {
-        "B_SCALE_COLUMNS": 128,
-        "B_SCALES_ARE_K_MAJOR": False,
-        "CONSUMERS": 2,
-        "ROWS": 64,
-        "BLOCK_N": 128,
-        "STAGES": 4,
-        "CLUSTER": 1,
-        "GROUP_M": 16,
-        "SPLIT_K": 1,
-        "STORES_PARTIALS": False,
-        "PING_PONG": False,
-        "SIDE_BY_SIDE": False,
-        "A_IS_K_MAJOR": True,
-        "B_IS_K_MAJOR": True,
-        "C_IS_N_MAJOR": True,
-        "BIAS": 1,
-        "ACTIVATION": 1,
-        "IS_SCALED": True,
-        "HAS_ADDEND": True,
-    },
+GEMM_TYPES = {
+    "ATile": tile("tmaasync::bfloat16", 128, 64),
+    "BTile": tile("tmaasync::bfloat16", 128, 64),
+    "CTile": tile("tmaasync::bfloat16", 64, 64),
+    "AScaleTile": tile("float", 1, 128),
+    "BScaleTile": tile("float", 1, 4),
+    "PushTile": tile("tmaasync::bfloat16", 16, 64),
+    "Bias": "float",
+}
+GEMM_CONSTANTS = {
+    "B_SCALE_COLUMNS": 128,
+    "B_SCALES_ARE_K_MAJOR": False,
+    "CONSUMERS": 2,
+    "ROWS": 64,
+    "BLOCK_N": 128,
+    "STAGES": 4,
+    "CLUSTER": 1,
+    "GROUP_M": 16,
+    "SPLIT_K": 1,
+    "STORES_PARTIALS": False,
+    "PING_PONG": False,
+    "SIDE_BY_SIDE": False,
+    "A_IS_K_MAJOR": True,
+    "B_IS_K_MAJOR": True,
+    "C_IS_N_MAJOR": True,
+    "BIAS": 1,
+    "ACTIVATION": 1,
+    "IS_SCALED": True,
+    "HAS_ADDEND": True,
+    "PUSH_STAGES": 2,
+    "EPILOGUE_BUFFERS": 2,
+}
+GEMM = preamble(GEMM_TYPES, GEMM_CONSTANTS)
+SCALED = preamble(
+    GEMM_TYPES | dict.fromkeys(("ATile", "BTile"), tile("tmaasync::float8_e4m3", 128, 128)),
+    GEMM_CONSTANTS,
 )
 ON_PAIRS = {
     "STAGES": 4,
@@ -208,6 +214,8 @@ def test_a_header_compiles_alone(header: str) -> None:
         assert compile_header(header, BLOCK_SCALED, "sm_100a") == ()
     elif header == "gemm/scaled_warps.cuh":
         assert compile_header(header, SCALED_BY_WARPS, "sm_120a") == ()
+    elif header == "gemm/scaled_wgmma.cuh":
+        assert compile_header(header, SCALED) == ()
     elif "promoted" in header:
         assert compile_header(header, PROMOTED, "sm_100a") == ()
     elif "tensor_memory" in header:
