@@ -50,7 +50,7 @@ def test_a_later_launch_moves_the_addresses_that_lie_in_its_tensors() -> None:
         signals=SimpleNamespace(check=lambda: None), lock=contextlib.nullcontext()
     )
     addresses = (1000, 1063, 5000), _Pair(2000, 3)
-    launched = Launched(workspace, launch, addresses, [(1000, 1063), (2000, 2063), (0, -1)])
+    launched = Launched([(workspace, launch, addresses)], [(1000, 1063), (2000, 2063), (0, -1)])
     launched.run([1000, 2000, 0], 7)
     launched.run([9000, 2064, 0], 8)
     assert seen == [(addresses, 7), ([[9000, 9063, 5000], _Pair(2064, 3)], 8)]

@@ -241,3 +241,30 @@ def test_ring_attention(calls: Calls, is_packed: bool) -> None:
         outs, sums = ([one.numpy() for one in each] for each in zip(*found, strict=True))
         ring_cases.check(outs, whole, causal=True, lse=sums)
     assert calls.repeated == 2 * count
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_ring_attention_backward(calls: Calls, causal: bool) -> None:
+    rng, count = np.random.default_rng(0), len(calls.ranks)
+
+    def prepare(rank: Rank, *tensors: Any) -> Any:
+        return _group_kernels.ring_attention_backward(rank, "call", *tensors, causal=causal)
+
+    def call(rank: Rank, *own: Any) -> Any:
+        return rank.operate(prepare, own)
+
+    for _ in range(2):
+        whole = ring_cases.drawn(rng, 1, 8 * count, 4, 2, 64, np.float16)
+        dout = rng.standard_normal(whole[0].shape).astype(np.float16)
+        out, sums = ring_cases.reference(*whole, causal=causal)
+        given = [(one, 1) for one in (dout, *whole, out.astype(np.float16))]
+        lists = [
+            ring_cases.shards(one, count, causal=causal, axis=axis)
+            for one, axis in (*given, (sums.astype(np.float32), 2))
+        ]
+        found = calls(call, *([torch.from_numpy(one) for one in each] for each in lists))
+        grads = [[one.numpy() for one in each] for each in zip(*found, strict=True)]
+        ring_cases.check_gradients(grads, dout, whole, causal=causal)
+    assert calls.repeated == count
+    empty = calls(call, *([torch.from_numpy(one[:0]) for one in each] for each in lists))
+    assert [one.shape for one in empty[0]] == [lists[name][0][:0].shape for name in (1, 2, 3)]

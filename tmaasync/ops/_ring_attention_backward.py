@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._kinds import check_flags
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
-from tmaasync.kernel import backend_of
+from tmaasync.kernel import Launch, backend_of
 from tmaasync.ops._all_gather import prepared_gather
 from tmaasync.ops._flash.backward import (
     MAX_HEAD_DIM,
@@ -29,12 +30,21 @@ from tmaasync.ops._flash.backward import (
 )
 from tmaasync.ops._flash.backward import Workspace as Scratch
 from tmaasync.ops._flash.config import Sizes
-from tmaasync.ops._flash.launches import Step
 from tmaasync.ops._flash.operands import Operands, Scores, reachable
 from tmaasync.ops._flash.ring import RingSizes
 from tmaasync.ops._layouts import Layout
-from tmaasync.ops._operation import overridden
-from tmaasync.ops._ranks import Ranks, Workspace, array_on, as_rows, pinned, unmovable, views_of
+from tmaasync.ops._operation import LaunchSequence, overridden
+from tmaasync.ops._ranks import (
+    RankedCall,
+    RankedLaunches,
+    Ranks,
+    Workspace,
+    array_on,
+    as_rows,
+    pinned,
+    unmovable,
+    views_of,
+)
 from tmaasync.ops._reduce_ranks import prepared_reduce
 from tmaasync.ops._ring_attention import (
     RingOperands,
@@ -205,8 +215,8 @@ def differentiate(
     scores: Scores,
     every: Mapping[str, _Views],
     deterministic: bool,
-) -> None:
-    """Launch on checked arrays, which have the names of the arguments."""
+) -> list[RankedCall]:
+    """Launch on checked arrays, by the names of the arguments; return the calls in order."""
     backends = [backend_of(view.device) for view in every["q"]]
     for backend in backends:
         backend.require_shared_memory("the attention backward")
@@ -233,7 +243,7 @@ def differentiate(
     for rank, (backend, stream) in enumerate(zip(backends, ranks.streams, strict=True)):
         backend.wait_for_producers([views[rank] for views in every.values()], stream)
     with workspace.lock:
-        operation.run(every)
+        return operation.run(every)
 
 
 class RingBackward:
@@ -255,16 +265,13 @@ class RingBackward:
         del layouts  # the key
         self._workspace, self._sizes, self._scores = workspace, sizes, scores
         self._variant, self._scratch = variant, scratch
-        self._steps: dict[int, list[list[Step]]] = {}
+        self._launches: RankedLaunches | None = None
 
-    def run(self, every: Mapping[str, _Views]) -> None:
+    def run(self, every: Mapping[str, _Views]) -> list[RankedCall]:
         """Launch; hold the workspace's lock."""
         ranks = self._workspace.ranks
         # All are compiled before a kernel of another process can wait for one.
-        calls = {
-            rank: list(self._calls(rank, {name: views[rank] for name, views in every.items()}))
-            for rank in ranks.local
-        }
+        own_queries = self._prepared(every)
         gathers = [
             prepared_gather(ranks, own, full, is_reversed=is_last)
             for number, name in ((_K, "k"), (_V, "v"))
@@ -279,13 +286,10 @@ class RingBackward:
         ]
         for gather in gathers:
             gather.run()
-        for rank, own_calls in calls.items():
-            stream = ranks.streams[rank]
-            for steps, addresses in own_calls:
-                for launch, chosen in steps:
-                    launch.launch_at(chosen(addresses), stream if isinstance(stream, int) else 0)
+        own_queries.launches.run(own_queries.addresses, ranks.streams)
         for reduce in reduces:
             reduce.run()
+        return [*gathers, own_queries, *reduces]
 
     # --- keys of all ranks ---
 
@@ -310,27 +314,46 @@ class RingBackward:
 
     # --- the rank's own queries ---
 
-    def _calls(
-        self, rank: int, own: Mapping[str, ArrayView]
-    ) -> Iterator[tuple[list[Step], Addresses]]:
-        """Yield the launches of the rank's chunks, the one with most keys first."""
+    def _prepared(self, every: Mapping[str, _Views]) -> RankedCall:
+        """Return the launches of this process's ranks for their chunks, and their addresses."""
+        workspace, group = self._workspace, self._workspace.ranks.group
+        parts, addresses = {}, {}
+        for rank in workspace.ranks.local:
+            own = {name: views[rank] for name, views in every.items()}
+            parts[rank] = self._parts(rank, own)
+            addresses[rank] = [
+                self._addresses(rank, chunk, arrays, own["lse"])
+                for chunk, arrays in parts[rank].items()
+            ]
+        if self._launches is None:
+            launches = {rank: self._sequence(rank, chunks) for rank, chunks in parts.items()}
+            self._launches = RankedLaunches(launches, group)
+        return RankedCall(workspace, self._launches, addresses)
+
+    def _sequence(self, rank: int, parts: Mapping[int, Mapping[str, ArrayView]]) -> LaunchSequence:
+        """Return the launches of the rank's chunks, the one with most keys first."""
+        return LaunchSequence(
+            *(
+                (launch, functools.partial(_of_chunk, number, chosen))
+                for number, (chunk, arrays) in enumerate(parts.items())
+                for launch, chosen in self._prepare(rank, chunk, arrays)
+            )
+        )
+
+    def _addresses(
+        self, rank: int, chunk: int, arrays: Mapping[str, ArrayView], lse: ArrayView
+    ) -> Addresses:
         sizes = self._sizes
-        parts = self._parts(rank, own)
-        if rank not in self._steps:
-            self._steps[rank] = [self._prepare(rank, chunk, parts[chunk]) for chunk in parts]
         base = self._workspace.halves[rank][0].address + _SCRATCH * sizes.kv_bytes
         base += -base % _ALIGNMENT
-        for steps, (chunk, arrays) in zip(self._steps[rank], parts.items(), strict=True):
-            skipped = chunk * sizes.chunk_length * _FLOAT32.itemsize
-            addresses = Addresses(
-                **{name: view.address for name, view in arrays.items()},
-                lse=own["lse"].address + skipped,
-                workspace=base,
-                statistics=base + self._scratch.statistics_at,
-                turns=base + self._scratch.turns_at,
-                tile_counter=base + self._scratch.counter_at,
-            )
-            yield steps, addresses
+        return Addresses(
+            **{name: view.address for name, view in arrays.items()},
+            lse=lse.address + chunk * sizes.chunk_length * _FLOAT32.itemsize,
+            workspace=base,
+            statistics=base + self._scratch.statistics_at,
+            turns=base + self._scratch.turns_at,
+            tile_counter=base + self._scratch.counter_at,
+        )
 
     def _parts(self, rank: int, own: Mapping[str, ArrayView]) -> dict[int, dict[str, ArrayView]]:
         """Return the arrays of attention_backward for each chunk of the rank's queries."""
@@ -349,7 +372,9 @@ class RingBackward:
             found[chunk] = part
         return found
 
-    def _prepare(self, rank: int, chunk: int, arrays: Mapping[str, ArrayView]) -> list[Step]:
+    def _prepare(
+        self, rank: int, chunk: int, arrays: Mapping[str, ArrayView]
+    ) -> list[tuple[Launch, Callable[[Addresses], Sequence[int]]]]:
         sizes, config = self._sizes, self._scratch.config
         is_first = chunk == sizes.chunks - 1
         scores, variant = self._scores, self._variant
@@ -374,6 +399,12 @@ class RingBackward:
             sms=max(1, limits.sms // ranks.sharing(rank)),
             stream=ranks.streams[rank],
         )
+
+
+def _of_chunk(
+    number: int, chosen: Callable[[Addresses], Sequence[int]], addresses: Sequence[Addresses]
+) -> Sequence[int]:
+    return chosen(addresses[number])
 
 
 def _rows(views: _Views, entry: int) -> list[ArrayView]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tmaasync.kernel import Launch
-from tmaasync.ops._ranks import RankedAddresses, RankedLaunches, Workspace
+from tmaasync.ops._ranks import RankedAddresses, RankedCall, RankedLaunches, Workspace
 
 Done = tuple[Workspace, RankedLaunches, RankedAddresses]
 """The launches of a call, as operations return them."""
@@ -23,31 +23,29 @@ class _Rank(Protocol):
 
 
 class Launched(NamedTuple):
-    """The launch of a call, for later calls with tensors of the same layouts.
+    """The launches of a call, for later calls with tensors of the same layouts.
 
     Attributes:
-        workspace: The memory that ranks share.
-        launch: This rank's.
-        addresses: Of that call, for `Launch.launch_at`.
+        parts: In their order: the memory that ranks share, this rank's launch, and the addresses of
+            that call, for `Launch.launch_at`.
         spans: The first and last address of each tensor of that call.
     """
 
-    workspace: Workspace
-    launch: Launch
-    addresses: Any
+    parts: Sequence[tuple[Workspace, Launch, Any]]
     spans: Sequence[tuple[int, int]]
 
     def run(self, starts: Sequence[int], stream: int) -> None:
         """Launch with tensors at these addresses."""
-        self.workspace.signals.check()
+        for workspace, _, _ in self.parts:
+            workspace.signals.check()
         moves = [
             (first, last, start - first)
             for (first, last), start in zip(self.spans, starts, strict=True)
             if start != first
         ]
-        addresses = _moved(self.addresses, moves) if moves else self.addresses
-        with self.workspace.lock:
-            self.launch.launch_at(addresses, stream)
+        for workspace, launch, addresses in self.parts:
+            with workspace.lock:
+                launch.launch_at(_moved(addresses, moves) if moves else addresses, stream)
 
 
 class Call:
@@ -61,7 +59,8 @@ class Call:
         group: The rank.
         tensors: Returns all that the kernels reach, but for memory that ranks share, from the
             arguments of a call: operands, or copies of them, and new outputs.
-        first: Launches with these tensors, and returns the launches, unless later calls need more.
+        first: Launches with these tensors, and returns the launches, or a list of them in their
+            order, unless later calls need more.
         result: Returns the result of a call from its tensors.
     """
 
@@ -69,7 +68,7 @@ class Call:
         self,
         group: _Rank,
         tensors: Callable[..., Sequence[Any]],
-        first: Callable[..., Done | None],
+        first: Callable[..., Done | list[RankedCall] | None],
         result: Callable[..., Any],
     ) -> None:
         self._group, self._tensors, self._first, self._result = group, tensors, first, result
@@ -88,19 +87,26 @@ class Call:
             found.run(starts, group.stream)
         return self._result(*tensors)
 
-    def _keep(self, done: Done | None, tensors: Sequence[Any], starts: Sequence[int]) -> None:
+    def _keep(
+        self,
+        done: Done | list[RankedCall] | None,
+        tensors: Sequence[Any],
+        starts: Sequence[int],
+    ) -> None:
         if done is None:
             return
-        workspace, launches, addresses = done
         rank = self._group.rank
+        parts = [
+            (workspace, launches.launches[rank], addresses[rank])
+            for workspace, launches, addresses in (done if isinstance(done, list) else [done])
+        ]
         spans = [
             (start, start + _last_byte(one)) for start, one in zip(starts, tensors, strict=True)
         ]
         if len(self._launched) >= _MAX_PLACES:
             self._launched.clear()
-        place = None if can_move(addresses[rank], spans) else tuple(starts)
-        launch = launches.launches[rank]
-        self._launched[place] = Launched(workspace, launch, addresses[rank], spans)
+        place = None if can_move([own for _, _, own in parts], spans) else tuple(starts)
+        self._launched[place] = Launched(parts, spans)
 
 
 _MAX_PLACES = 64  # of calls whose tensors cannot move

@@ -22,7 +22,7 @@ from tmaasync.ops._matmul_reduce import (
     MatmulReduceScatter,
     multiply_and_reduce,
 )
-from tmaasync.ops._ranks import Ranks, even_shards
+from tmaasync.ops._ranks import RankedCall, Ranks, even_shards
 from tmaasync.ops._reduce_ranks import reduce_rows
 from tmaasync.ops._ring_attention import RingOperands, attend
 from tmaasync.ops._ring_attention_backward import differentiate
@@ -237,14 +237,14 @@ def ring_attention_backward(
         grads = [one.new_empty(one.shape) for one in (q, k, v)]
         return dout, q, _whole_heads(k), _whole_heads(v), out, lse.contiguous(), *grads
 
-    def first(*tensors: Any) -> None:
+    def first(*tensors: Any) -> list[RankedCall] | None:
         if is_empty:
-            return
+            return None
         ranks, lists = _alike(group, call, *tensors)
         every = dict(zip((*INPUTS, *GRADIENTS), lists, strict=True))
         sizes = RingOperands(every["q"], every["k"], every["v"]).sizes(causal)
         scores = Scores.of(sizes.head_dim, False, scale, None, None)
-        differentiate(ranks, sizes, scores, every, deterministic)
+        return differentiate(ranks, sizes, scores, every, deterministic)
 
     return Call(group, tensors, first, lambda *tensors: tensors[-3:])
 
@@ -366,4 +366,4 @@ def _copied_from(shared: Any) -> Any:
 
 def _whole_heads(tensor: Any) -> Any:
     """Return the keys or values, or a copy, so that the heads of a position are contiguous."""
-    return tensor if tensor[0, 0].is_contiguous() else tensor.contiguous()
+    return tensor if tensor[:1, :1].is_contiguous() else tensor.contiguous()
