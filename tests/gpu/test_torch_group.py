@@ -15,7 +15,7 @@ torch_ranks: Any = pytest.importorskip("torch_ranks")
 pytest.importorskip("torch.distributed._symmetric_memory")
 
 CASES = [
-    *("forward_and_backward", "ring", "exchange", "collectives", "compiled", "refusals"),
+    *("forward_and_backward", "scaled", "ring", "exchange", "collectives", "compiled", "refusals"),
     *("subgroups", "graphs", "nodes"),
 ]
 

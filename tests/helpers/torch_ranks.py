@@ -22,6 +22,7 @@ import node_cases
 import numpy as np
 import pytest
 import ring_cases
+import scaled_group_cases
 import torch
 import torch.distributed as dist
 from rank_of_process import BF16, UNEVEN, Ranks, is_close, leaves, refuses
@@ -132,6 +133,10 @@ def check_collectives(ranks: Ranks) -> None:
         reduced.backward(grads[0])
         assert is_close(reduced, summed, 0.0)
         assert torch.equal(term.grad, grads[0])
+
+
+def check_scaled(ranks: Ranks) -> None:
+    scaled_group_cases.check(ranks)
 
 
 def check_ring(ranks: Ranks) -> None:

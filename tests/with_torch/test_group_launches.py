@@ -15,6 +15,7 @@ import exchange_cases
 import numpy as np
 import pytest
 import ring_cases
+import scaled_ranks
 from worlds import world_of
 
 from tmaasync import _arrays
@@ -169,6 +170,39 @@ def test_matmul_reduce(calls: Calls, m: int, reduces: bool) -> None:
     def call(rank: Rank, a: Any, b: Any) -> Any:
         name = "matmul_all_reduce" if reduces else "matmul_reduce_scatter"
         return rank.operate(getattr(_group_kernels, name), (a, b), counts)
+
+    check(calls, call, draw)
+
+
+@pytest.mark.parametrize("columns", [1, 128])
+@pytest.mark.parametrize("gathers", [True, False], ids=["gather", "scatter"])
+def test_scaled_matmuls(calls: Calls, gathers: bool, columns: int) -> None:
+    """Operands and scales lie in other memory at each call."""
+    count, rng = len(calls.ranks), np.random.default_rng(columns)
+    counts = [70, 41, 20][:count]
+
+    def draw() -> Any:
+        if gathers:
+            operands = scaled_ranks.drawn_shards(rng, counts, 288, [40] * count, columns)
+            exact = scaled_ranks.multiplied(*operands)
+        else:
+            operands = scaled_ranks.drawn_parts(rng, sum(counts), [272] * count, 136, columns)
+            exact = np.split(sum(scaled_ranks.terms(*operands)), np.cumsum(counts)[:-1])
+        a, b, scale_a, scale_b = operands
+        kinds = {scaled_ranks.E4M3: torch.float8_e4m3fn, scaled_ranks.E5M2: torch.float8_e5m2}
+        lists = [
+            [torch.from_numpy(one.view(np.uint8)).view(kinds[one.dtype.type]) for one in each]
+            for each in (a, [one.T for one in b])
+        ]
+        lists += [[torch.from_numpy(one) for one in each] for each in (scale_a, scale_b)]
+        lists[2] = [one.T.contiguous() for one in lists[2]]
+        return lists, [torch.from_numpy(one) for one in exact]
+
+    def call(rank: Rank, a: Any, w: Any, scale_a: Any, scale_b: Any) -> Any:
+        name = "all_gather_scaled_matmul" if gathers else "scaled_matmul_reduce_scatter"
+        operator = getattr(_group_kernels, name)
+        operands = a, w.T, scale_a.T, scale_b
+        return rank.operate(operator, operands, counts, torch.float32)
 
     check(calls, call, draw)
 

@@ -29,6 +29,7 @@ from tmaasync.torch._group_matmuls import (
     matmul_all_reduce,
     matmul_reduce_scatter,
 )
+from tmaasync.torch._group_scaled import all_gather_scaled_matmul, scaled_matmul_reduce_scatter
 from tmaasync.torch._grouped_matmul import grouped_matmul, k_grouped_matmul
 from tmaasync.torch._matmul import matmul
 from tmaasync.torch._scaled_matmul import scaled_grouped_matmul, scaled_matmul
@@ -39,6 +40,7 @@ from tmaasync.torch._transformers import register_with_transformers
 __all__ = [
     "all_gather",
     "all_gather_matmul",
+    "all_gather_scaled_matmul",
     "all_reduce",
     "all_to_all",
     "attention",
@@ -65,6 +67,7 @@ __all__ = [
     "scaled_dot_product_attention",
     "scaled_grouped_matmul",
     "scaled_matmul",
+    "scaled_matmul_reduce_scatter",
     "symmetric_buffers",
     "symmetric_tiles",
     "varlen_attention",

@@ -24,6 +24,7 @@ import tmaasync.torch._attention
 import tmaasync.torch._conv2d
 import tmaasync.torch._group_attention
 import tmaasync.torch._group_matmuls
+import tmaasync.torch._group_scaled
 import tmaasync.torch._grouped_matmul
 import tmaasync.torch._matmul
 import tmaasync.torch._scaled_matmul  # noqa: F401
@@ -132,9 +133,14 @@ _FORMULAS: tuple[tuple[Any, bool, tuple[Any, ...]], ...] = (
         (
             *(_OPERATORS.matmul, _OPERATORS.scaled_matmul),
             *(_OPERATORS.matmul_reduce_scatter, _OPERATORS.matmul_all_reduce),
+            _OPERATORS.scaled_matmul_reduce_scatter,
         ),
     ),
-    (_all_gather_matmul, _SHAPES, (_OPERATORS.all_gather_matmul,)),
+    (
+        _all_gather_matmul,
+        _SHAPES,
+        (_OPERATORS.all_gather_matmul, _OPERATORS.all_gather_scaled_matmul),
+    ),
     (_grouped_matmul, _SHAPES, (_OPERATORS.grouped_matmul, _OPERATORS.scaled_grouped_matmul)),
     (_k_grouped_matmul, _SHAPES, (_OPERATORS.k_grouped_matmul,)),
     (_conv2d, _SHAPES, (_OPERATORS.conv2d,)),

@@ -32,6 +32,7 @@ def run(
     violations: tuple[Violation, ...],
     operation: Callable[..., Any],
     out_shapes: Sequence[tuple[int, int]] | None = None,
+    out_dtype: Any = None,
 ) -> Any:
     """Run an operation of `tmaasync.ops` on the tensors of all ranks; return this rank's results.
 
@@ -42,6 +43,7 @@ def run(
         violations: The rules that they break.
         operation: Takes lists of arrays, one per rank, and returns one or several lists of arrays.
         out_shapes: The results' shapes, where the operation has ``out``.
+        out_dtype: Its type; by default the first tensor's.
     """
     ranks = group.exchange(Facts(call, [one.detach().clone() for one in tensors], violations))
     options: dict[str, Any] = {}
@@ -52,7 +54,7 @@ def run(
             for position in range(len(tensors))
         ]
         if out_shapes is not None:
-            kind = lists[0][0].dtype
+            kind = element(out_dtype or tensors[0].dtype).dtype
             options["out"] = [
                 _new(device, shape, kind) for device, shape in zip(world, out_shapes, strict=True)
             ]

@@ -12,10 +12,11 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync.ops._all_gather import gather_rows
 from tmaasync.ops._all_gather_matmul import AllGatherMatmul, gather_and_multiply
+from tmaasync.ops._all_gather_scaled_matmul import AllGatherScaledMatmul
 from tmaasync.ops._all_to_all import exchange_rows
 from tmaasync.ops._flash.gradients import GRADIENTS, INPUTS
 from tmaasync.ops._flash.operands import Scores
-from tmaasync.ops._gemm.config import LINE_BYTES
+from tmaasync.ops._gemm.config import LINE_BYTES, SCALE_BLOCK
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul_reduce import (
     MatmulAllReduce,
@@ -26,6 +27,8 @@ from tmaasync.ops._ranks import RankedCall, Ranks, even_shards
 from tmaasync.ops._reduce_ranks import reduce_rows
 from tmaasync.ops._ring_attention import RingOperands, attend
 from tmaasync.ops._ring_attention_backward import differentiate
+from tmaasync.ops._scaled_matmul import has_column_scales
+from tmaasync.ops._scaled_matmul_reduce import ScaledMatmulReduceScatter
 from tmaasync.torch._attention_options import reachable
 from tmaasync.torch._group import Group
 from tmaasync.torch._group_calls import Call, Done
@@ -71,6 +74,57 @@ def matmul_reduce_scatter(group: Group, a: Any, b: Any, rows: Sequence[int]) -> 
         first,
         lambda a, b, out: out.contiguous(),
     )
+
+
+def all_gather_scaled_matmul(
+    group: Group, a: Any, b: Any, scale_a: Any, scale_b: Any, rows: Sequence[int], dtype: Any
+) -> Call:
+    _agree(group, "all_gather_scaled_matmul", a, rows, a.shape[1])
+    read_a, read_b, read_scales = _reader(a), _reader(b.mT), _reader_of_scales(b, scale_a, scale_b)
+    new = _padded(sum(rows), b.shape[1], dtype)
+
+    def first(*tensors: Any) -> Done | None:
+        own, right, of_a, of_b, target = _views(*tensors)
+        left, scales = (
+            [_stand_in(one, count, one.shape[1]) for count in rows] for one in (own, of_a)
+        )
+        left[group.rank], scales[group.rank] = own, of_a
+        rights, of_rights, targets = ([one] * group.count for one in (right, of_b, target))
+        operands = left, rights, scales, of_rights
+        ranks = group.ranks(own)
+        return gather_and_multiply(AllGatherScaledMatmul, ranks, operands, targets, is_new=True)
+
+    return Call(
+        group,
+        lambda a, b, of_a, of_b: (read_a(a), read_b(b.mT).mT, of_a, read_scales(of_b), new(a)),
+        first,
+        lambda *tensors: tensors[-1].contiguous(),
+    )
+
+
+def scaled_matmul_reduce_scatter(
+    group: Group, a: Any, b: Any, scale_a: Any, scale_b: Any, rows: Sequence[int], dtype: Any
+) -> Call:
+    reads = _reader(a), _reader(b.mT), _reader(scale_a.mT)
+    read_scales = _reader_of_scales(b, scale_a, scale_b)
+    new = _padded(rows[group.rank], b.shape[1], dtype)
+
+    def tensors(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Sequence[Any]:
+        read_a, read_b, read_scale = reads
+        scales = read_scale(scale_a.mT).mT, read_scales(scale_b)
+        return read_a(a), read_b(b.mT).mT, *scales, new(a)
+
+    def first(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any) -> Done | None:
+        (target,) = _views(out)
+        kind = "column" if has_column_scales(b, scale_b) else f"{SCALE_BLOCK} columns"
+        name = f"scaled_matmul_reduce_scatter in {dtype} with scales per {kind} of b"
+        ranks, *operands = _row_parallel(group, name, a, b, rows, scale_a, scale_b)
+        targets = [_stand_in(target, count, b.shape[1]) for count in rows]
+        targets[group.rank] = target
+        kernel = ScaledMatmulReduceScatter
+        return multiply_and_reduce(kernel, ranks, operands, targets, is_new=True)
+
+    return Call(group, tensors, first, lambda *tensors: tensors[-1].contiguous())
 
 
 def matmul_all_reduce(group: Group, a: Any, b: Any, rows: object) -> Call:
@@ -278,13 +332,13 @@ def _gpu(device: Any) -> str:
 
 
 def _row_parallel(
-    group: Group, name: str, a: Any, b: Any, rows: Sequence[int]
-) -> tuple[Ranks, list[ArrayView], list[ArrayView]]:
+    group: Group, name: str, a: Any, b: Any, rows: Sequence[int], *scales: Any
+) -> tuple[Any, ...]:
     """Return the ranks and the operands of all, which share a tile config."""
-    left, right = _views(a, b)
-    ranks = group.ranks(left)
-    layouts = [(view.shape, view.strides_bytes) for view in (left, right)]
-    on_lines = [max(strides) % LINE_BYTES == 0 for _, strides in layouts]
+    views = _views(a, b, *scales)
+    ranks = group.ranks(views[0])
+    layouts = [(view.shape, view.strides_bytes) for view in views]
+    on_lines = [max(strides) % LINE_BYTES == 0 for _, strides in layouts[:2]]
     is_k_major = layouts[1][1][0] < layouts[1][1][1]
     m, k, n = a.shape[0], a.shape[1], b.shape[1]
     key = name, tuple(rows), m, n, k, a.dtype, *on_lines, is_k_major
@@ -294,12 +348,12 @@ def _row_parallel(
 
     agreed = group.agree(key, layouts, call)
     operands = []
-    for position, own in enumerate((left, right)):
+    for position, own in enumerate(views):
         each = [layouts_of[position] for layouts_of in agreed]
         stand_ins = [own._replace(shape=shape, strides_bytes=steps) for shape, steps in each]
         stand_ins[group.rank] = own
         operands.append(stand_ins)
-    return ranks, operands[0], operands[1]
+    return ranks, *operands
 
 
 # --- tensors ------------------------------------------------------------------------------------
@@ -319,12 +373,13 @@ def _sector_columns(columns: int, dtype: Any) -> int:
     return -(-columns * itemsize // _SECTOR_BYTES) * _SECTOR_BYTES // itemsize
 
 
-def _padded(rows: int, columns: int) -> Callable[[Any], Any]:
+def _padded(rows: int, columns: int, dtype: Any = None) -> Callable[[Any], Any]:
     """Return what makes matrices like a tensor whose rows are a multiple of 16 bytes apart."""
 
     def new(like: Any) -> Any:
-        pitch = _sector_columns(columns, like.dtype)
-        whole = like.new_empty((rows, pitch))
+        held = dtype or like.dtype
+        pitch = _sector_columns(columns, held)
+        whole = like.new_empty((rows, pitch), dtype=held)
         return whole if pitch == columns else whole[:, :columns]
 
     return new
@@ -342,6 +397,13 @@ def _reader(matrix: Any, *, either: bool = False) -> Callable[[Any], Any]:
         return lambda matrix: matrix
     new = _padded(*matrix.shape)
     return lambda matrix: new(matrix).copy_(matrix)
+
+
+def _reader_of_scales(b: Any, scale_a: Any, scale_b: Any) -> Callable[[Any], Any]:
+    """Return what reads scales of b without torch's padding along K."""
+    blocks = scale_a.shape[1]
+    read = _reader(scale_b[:blocks], either=not has_column_scales(b, scale_b))
+    return lambda scale_b: read(scale_b[:blocks])
 
 
 def _sector_reader(tensor: Any) -> Callable[[Any], Any]:

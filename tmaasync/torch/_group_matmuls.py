@@ -22,7 +22,7 @@ from tmaasync.torch._registry import (
 from tmaasync.torch._tensors import require_tensors
 
 _TYPES = (torch.bfloat16, torch.float16)
-_STORED_COLUMNS = 8  # a caller's output for TMA has a multiple of 16 bytes
+STORED_COLUMNS = 8  # a caller's output for TMA has a multiple of 16 bytes
 _OPERATORS = torch.ops.tmaasync
 
 
@@ -162,8 +162,8 @@ def _run(kind: Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
     if kind is not _SCATTER or broken:
         return _group_emulated.run(state, call, (a, b), broken, operation)
     n = b.shape[1]
-    if n % _STORED_COLUMNS:
-        b = torch.nn.functional.pad(b, (0, -n % _STORED_COLUMNS))
+    if n % STORED_COLUMNS:
+        b = torch.nn.functional.pad(b, (0, -n % STORED_COLUMNS))
     shapes = [(count, b.shape[1]) for count in counts]
     found = _group_emulated.run(state, call, (a, b), broken, operation, shapes)
     return found[:, :n].contiguous()
@@ -191,10 +191,10 @@ def _violations(
     if b.device != a.device:
         yield Violation("b", f"on {b.device}", f"a is on {a.device}", "Move it there")
     if a.ndim == b.ndim == 2:
-        yield from _unequal(a, b)
+        yield from unequal(a, b)
 
 
-def _unequal(a: Any, b: Any) -> Iterator[Violation]:
+def unequal(a: Any, b: Any) -> Iterator[Violation]:
     if a.shape[1] != b.shape[0]:
         rule = f"a has {a.shape[1]} columns, so b has as many rows"
         yield Violation("b", f"of shape {tuple(b.shape)}", rule, "For a weight [N, K] pass b.T")
