@@ -127,10 +127,9 @@ def whole_halves(mode: Callable[[Any], int], inputs: Any, form: Format) -> Any:
     """Make the lower half of each word a whole number."""
 
     def one(word: int) -> int:
-        bits = word & 0xFFFF
-        number = form.value(bits)
-        is_exact = not isinstance(number, float)
-        return form.bits(Fraction(mode(number)) if is_exact else number, zero=bits & form.sign)
+        number = form.value(word & 0xFFFF)
+        result = number if isinstance(number, float) else Fraction(mode(number))
+        return form.bits(result, zero=word & form.sign)
 
     return each(one, inputs)
 
@@ -374,6 +373,12 @@ FLOATS: dict[str, Any] = {
     "cvt.rn.f32.s32 %0, {a};": each(lambda a: F32.bits(float(signed(a))), A),
     "cvt.rz.f32.u32 %0, {a};": each(lambda a: F32.bits(float(a), "rz"), A),
     "cvt.rn.f16x2.f32 %0, {x}, {y};": packed(F16),
+    **{
+        f"{{ .reg .b16 t; cvt.{mode}.f16.f32 t, {{y}}; cvt.u32.u16 %0, t; }}": each(
+            converted(F16, mode), Y
+        )
+        for mode in ("rm", "rp")
+    },
     "cvt.f16x2.rn.f32 %0, {y}, {x};": packed(F16, inputs=(Y, X)),
     "cvt.rn.relu.bf16x2.f32 %0, {x}, {y};": packed(BF16, relu=True),
     "cvt.rz.bf16x2.f32 %0, {x}, {y};": packed(BF16, "rz"),

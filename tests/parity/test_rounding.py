@@ -116,6 +116,36 @@ def test_floats_become_integers(backend: Any, element: str) -> None:
         assert [int(word) % 2**bits for word in row] == [word % 2**bits for word in values], code
 
 
+def to_long(x: float, function: Callable[[Fraction], int]) -> int:
+    """Return the result of lrint or lround, which saturates out of range."""
+    if math.isnan(x) or math.isinf(x):
+        return 2**63 - 1 if x > 0 else -(2**63)
+    return min(max(function(Fraction(x)), -(2**63)), 2**63 - 1)
+
+
+def away_from_zero(x: Fraction) -> int:
+    return int(math.copysign(math.floor(abs(x) + Fraction(1, 2)), x))
+
+
+@pytest.mark.parametrize("element", KINDS)
+def test_numbers_are_rounded_to_long(backend: Any, element: str) -> None:
+    letter, _, kind, _ = KINDS[element]
+    edges = [0.5, 1.5, -2.5, 0.49999997, 3e9, 1e20, -1e20, np.nan, np.inf, -np.inf, 2**63]
+    a = np.array([*edges, *np.random.default_rng(12).normal(0, 1e4, 20)], kind)
+    suffix = letter if letter == "f" else ""
+    expected = {
+        f"{prefix}{name}(a)": [to_long(float(x), function) for x in a]
+        for stem, function in (("rint", round), ("round", away_from_zero))
+        for name in (f"l{stem}{suffix}", f"ll{stem}{suffix}", f"l{stem}", f"ll{stem}")
+        for prefix in ("", "std::" if not name.endswith("f") else "")
+    }
+
+    rows = evaluated(backend, list(expected), {"a": a}, np.int64)
+
+    for row, (code, values) in zip(rows, expected.items(), strict=True):
+        assert row.tolist() == values, code
+
+
 def test_integers_become_floats(backend: Any) -> None:
     random = np.random.default_rng(11)
     edges = [

@@ -55,6 +55,7 @@ extern "C" __global__ void each(TYPE* x) {
     ("function", "of", "instruction"),
     [
         ("exp2f", "float", "ex2.approx.f32"),
+        ("std::exp2", "float", "ex2.approx.f32"),
         ("htanh_approx", "__half", "tanh.approx.f16"),
         ("h2tanh_approx", "__half2", "tanh.approx.f16"),
         ("htanh_approx", "__nv_bfloat16", "tanh.approx.bf16"),
@@ -73,6 +74,59 @@ def test_a_function_is_the_instruction(
     )
 
     assert digest(x) == DIGESTS[instruction]
+
+
+FORMS = [f"{name}{end}" for name in ("div.approx", "div.full") for end in ("", ".ftz")]
+SCALES = (1.0, 2.0**24, 0.25)
+QUOTIENTS = """
+extern "C" __global__ void quotients(const float* a, const float* b, float* out) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    STORES
+}
+"""
+
+
+def flushed(x: Any) -> Any:
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
+
+
+def test_approximate_divisions_multiply_by_the_reciprocal(backend: Any) -> None:
+    """As ptxas 13.0 compiles them for sm_90a: it scales divisors that have no reciprocal."""
+    rng = np.random.default_rng(3)
+    a, b = rng.integers(0, 2**32, (2, 1 << 14), np.uint64).astype(np.uint32).view(np.float32)
+    b[::8] = 2.0 ** rng.choice([-140, -127, -126, 125, 126, 127], len(b[::8]))
+    stores = [
+        f'asm("{form}.f32 %0, %1, %2;" : "=f"(out[{row}u << 14 | i]) : "f"(a[i]), "f"(b[i]));'
+        for row, form in enumerate(FORMS)
+    ]
+    stores += [
+        f'asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out[{row}u << 14 | i]) : "f"(b[i] * {scale}f));'
+        for row, scale in enumerate(SCALES, len(FORMS))
+    ]
+    out = backend.array(np.zeros((len(stores), 1 << 14), np.float32))
+
+    Kernel(QUOTIENTS.replace("STORES", " ".join(stores)), name="quotients")(
+        64, 256, (backend.array(a), backend.array(b), out)
+    )
+
+    *found, plain, of_small, of_large = backend.host(out)
+    tiny, large = np.finfo(np.float32).tiny, np.float32(2.0**126)
+    with np.errstate(all="ignore"):
+        small = np.where(np.abs(b) < tiny, of_small * (a * np.float32(2.0**24)), plain * a)
+        wanted = [
+            small,
+            flushed(plain * flushed(a)),
+            np.where(np.abs(b) > large, of_large * (a * np.float32(0.25)), small),
+            flushed(
+                np.where(
+                    np.abs(b) > large,
+                    of_large * flushed(flushed(a) * np.float32(0.25)),
+                    plain * flushed(a),
+                )
+            ),
+        ]
+    for form, got, expected in zip(FORMS, found, wanted, strict=True):
+        np.testing.assert_array_equal(got, expected, form)
 
 
 ROUNDED: dict[str, Callable[[Any], Any]] = {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <tmaasync_emulate/calls.hpp>
+#include <tmaasync_emulate/conversions.hpp>
 #include <tmaasync_emulate/special_functions.hpp>
 
 // --- fast functions ------------------------------------------------------------------------------
@@ -14,8 +15,7 @@
 // steps: exponentials and logarithms of other bases use base 2. Sine and cosine are the C
 // library's.
 inline float __fdividef(float a, float b) noexcept {
-    const float scale = std::fabs(b) < 0x1p-126f ? 0x1p24f : 1;
-    return ::tmaasync_emulate::special::rcp(b * scale) * (a * scale);
+    return ::tmaasync_emulate::special::quotient<false, false>(a, b);
 }
 inline float fdividef(float a, float b) noexcept {
     return a / b;
@@ -31,7 +31,6 @@ inline float __saturatef(float x) noexcept {
     extern "C" TMAASYNC_EMULATE_INLINE float NAME(float x) noexcept { \
         return RESULT;                                                \
     }
-TMAASYNC_EMULATE_FAST(exp2f, ::tmaasync_emulate::special::ex2_approx<false>(x))
 TMAASYNC_EMULATE_FAST(__expf, ::tmaasync_emulate::special::ex2_approx<false>(x * 1.44269504f))
 TMAASYNC_EMULATE_FAST(__exp10f, ::tmaasync_emulate::special::ex2_approx<false>(x * 3.32192809f))
 TMAASYNC_EMULATE_FAST(__log2f, ::tmaasync_emulate::special::lg2_approx<false>(x))
@@ -48,6 +47,29 @@ extern "C" TMAASYNC_EMULATE_INLINE void __sincosf(float x, float* sine, float* c
     *sine = ::sinf(x);
     *cosine = ::cosf(x);
 }
+
+// --- functions that <cmath> calls by the built-in of their name ----------------------------------
+
+// The name in the object file is the built-in's too, so std::exp2 of a float is this exp2f.
+#define TMAASYNC_EMULATE_BUILT_IN(RESULT, NAME, T, VALUE)                              \
+    extern "C" RESULT NAME(T) noexcept __asm__("tmaasync_emulate_" #NAME);             \
+    extern "C" inline __attribute__((always_inline, used)) RESULT NAME(T x) noexcept { \
+        return VALUE;                                                                  \
+    }
+TMAASYNC_EMULATE_BUILT_IN(float, exp2f, float, ::tmaasync_emulate::special::ex2_approx<false>(x))
+
+// Out of range they saturate.
+#define TMAASYNC_EMULATE_TO_INTEGER(NAME, TYPE, WHOLE)                           \
+    TMAASYNC_EMULATE_BUILT_IN(                                                   \
+        TYPE, NAME, double, ::tmaasync_emulate::saturated<TYPE>(std::WHOLE(x))   \
+    )                                                                            \
+    TMAASYNC_EMULATE_BUILT_IN(                                                   \
+        TYPE, NAME##f, float, ::tmaasync_emulate::saturated<TYPE>(std::WHOLE(x)) \
+    )
+TMAASYNC_EMULATE_TO_INTEGER(lrint, long, nearbyint)
+TMAASYNC_EMULATE_TO_INTEGER(llrint, long long, nearbyint)
+TMAASYNC_EMULATE_TO_INTEGER(lround, long, round)
+TMAASYNC_EMULATE_TO_INTEGER(llround, long long, round)
 
 // --- roots and lengths ---------------------------------------------------------------------------
 

@@ -162,6 +162,19 @@ auto rcp_approx(float x) {
     return rcp(x * scale) * scale;
 }
 
+// div.approx and, for all divisors, div.full: ptxas multiplies by the reciprocal.
+template <bool kIsFull, bool kFtz>
+auto quotient(float a, float b) {
+    const auto flushed = [](float x) {
+        return kFtz && is_zero(bits_of(x)) ? float_of(bits_of(x) & kSign) : x;
+    };
+    const float magnitude = float_of(bits_of(b) & ~kSign);
+    const float scale = kIsFull && magnitude > 0x1p126f ? 0.25f
+                        : !kFtz && is_zero(bits_of(b))  ? 0x1p24f
+                                                        : 1;
+    return flushed(rcp(b * scale) * flushed(flushed(a) * scale));
+}
+
 template <bool kFtz>
 auto rsqrt_approx(float x) {
     return kFtz || !is_zero(bits_of(x)) ? rsqrt(x) : rsqrt(x * 0x1p24f) * 0x1p12f;

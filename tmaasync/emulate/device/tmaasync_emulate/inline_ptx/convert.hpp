@@ -52,7 +52,9 @@ struct NarrowFloat {
         const std::uint32_t base = static_cast<std::uint32_t>(exponent + kBias - 1) << kMantissa;
         const std::uint64_t word = std::uint64_t{base} + digits;
         if (word > kLargest) {
-            if (round == Round::kRz && kHasInfinity) return sign | kLargest;
+            const Round towards_zero = is_negative ? Round::kRp : Round::kRm;
+            const bool cuts = round == Round::kRz || round == towards_zero;
+            if (cuts && kHasInfinity) return sign | kLargest;
             return sign | over(saturates);
         }
         return sign | static_cast<std::uint32_t>(word);

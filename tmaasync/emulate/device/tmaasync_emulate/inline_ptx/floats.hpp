@@ -331,6 +331,10 @@ T reciprocal(T value) {
         return quotient<kRound, kFtz>(T{1}, value);
     }
 }
+template <bool kIsFull, bool kFtz>
+float approximate_quotient(float a, float b) {
+    return canonical(special::quotient<kIsFull, kFtz>(a, b));
+}
 template <Round kRound, bool kFtz, typename T>
 T root(T value) {
     value = flushed<kFtz>(value);

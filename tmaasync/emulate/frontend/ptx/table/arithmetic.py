@@ -225,9 +225,14 @@ ROWS = (
         "fused<<round>, <is_ftz>, <is_sat>, <is_relu>>(a, b, c)",
     ),
     Row(
-        "div.(approx|full)<is_ftz:.ftz>?.f32",
+        "div.approx<is_ftz:.ftz>?.f32",
         "d = f32, a : f32, b : f32",
-        "quotient<Round::kRn, <is_ftz>>(a, b)",
+        "approximate_quotient<false, <is_ftz>>(a, b)",
+    ),
+    Row(
+        "div.full<is_ftz:.ftz>?.f32",
+        "d = f32, a : f32, b : f32",
+        "approximate_quotient<true, <is_ftz>>(a, b)",
     ),
     Row(
         "div.<round:$ROUND><is_ftz:.ftz>?.<t:$FLOAT>",
