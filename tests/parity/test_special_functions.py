@@ -55,7 +55,7 @@ extern "C" __global__ void each(TYPE* x) {
     ("function", "of", "instruction"),
     [
         ("exp2f", "float", "ex2.approx.f32"),
-        ("std::exp2", "float", "ex2.approx.f32"),
+        ("exp2", "float", "ex2.approx.f32"),
         ("htanh_approx", "__half", "tanh.approx.f16"),
         ("h2tanh_approx", "__half2", "tanh.approx.f16"),
         ("htanh_approx", "__nv_bfloat16", "tanh.approx.bf16"),
