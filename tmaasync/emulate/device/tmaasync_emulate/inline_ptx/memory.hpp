@@ -32,6 +32,10 @@ TMAASYNC_EMULATE_INLINE std::uint32_t own_shared_address(std::uint64_t address) 
     return shared >> kRankShift ? shared : shared | current_thread().rank << kRankShift;
 }
 
+TMAASYNC_EMULATE_INLINE std::uint8_t* own_shared_pointer(std::uint64_t address) {
+    return tmaasync_emulate::shared_pointer(own_shared_address(address));
+}
+
 TMAASYNC_EMULATE_INLINE std::uint8_t* generic_pointer(std::uint64_t address) {
     return reinterpret_cast<std::uint8_t*>(address);
 }
