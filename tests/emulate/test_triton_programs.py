@@ -144,7 +144,8 @@ DEFECTS: dict[str, tuple[Any, str]] = {
     "histogram_without_atomics": (EmulatedRace, "tl.store(at, tl.load(at) + 1)"),
     "overlapping_programs": (EmulatedRace, "tl.load(x + at) + tl.program_id(0)"),
     "one_too_many": (EmulatedFault, "mask=at <= SIZE"),
-    "wrong_stride": (EmulatedFault, "tl.load(row + "),
+    # A race where the other array happens to lie next to the one that is left.
+    "wrong_stride": ((EmulatedFault, EmulatedRace), "tl.load(row + "),
     "shifted_in_place": (EmulatedRace, "tl.load(at + 1"),
     "one_sum_of_all": (EmulatedRace, "tl.store(out, tl.sum("),
     "unlocked_too_early": (EmulatedRace, "tl.store(out, count + 1)"),
