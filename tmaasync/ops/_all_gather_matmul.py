@@ -30,7 +30,7 @@ from tmaasync.ops._ranked_matmul import (
     unscaled_operands,
 )
 from tmaasync.ops._ranks import (
-    RankedAddresses,
+    RankedCall,
     RankedLaunches,
     Ranks,
     RepeatedCalls,
@@ -123,7 +123,7 @@ def gather_and_multiply(
     targets: _Views,
     *,
     is_new: bool,
-) -> tuple[Workspace, RankedLaunches, RankedAddresses] | None:
+) -> RankedCall | None:
     """Launch; return the launches, unless a repeated call needs more than them.
 
     Args:
@@ -151,11 +151,11 @@ def gather_and_multiply(
         in_turn = workspace.calls.operation(
             GatherThenMatmul, *layouts, workspace=workspace, shards=shards
         )
-        return workspace, *in_turn.run(left, right, targets)
+        return in_turn.run(left, right, targets)
     workspace = Workspace.of(ranks, left, kind.slots(shards), buffer_bytes)
     operation = workspace.calls.operation(kind, *layouts, workspace=workspace, shards=shards)
     done = operation.run(operands, targets)
-    return None if done is None else (workspace, *done)
+    return None if done is None else RankedCall(workspace, *done)
 
 
 # --- checks -----------------------------------------------------------------------------------

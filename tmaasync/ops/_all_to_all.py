@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tmaasync._arrays import ArrayView, is_contiguous
-from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import backend_of
 from tmaasync.ops._allocation import fill
 from tmaasync.ops._extents import extent_violations
 from tmaasync.ops._layouts import Layout, refuse_overlap
 from tmaasync.ops._operation import overridden, shipped_kernel
+from tmaasync.ops._ragged_tiles import WORD, in_words
 from tmaasync.ops._ranks import (
     MAX_RANKS,
     RankedAddresses,
+    RankedCall,
     RankedLaunches,
     Ranks,
     RepeatedCalls,
@@ -32,8 +33,6 @@ from tmaasync.ops._ranks import (
 from tmaasync.ops._reduce_ranks import resident_ctas
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import Pointer
-
-_WORD = element("int64")
 
 # Mirrors of constants and structs in kernels/all_to_all.cu.
 _THREADS = 128
@@ -135,8 +134,8 @@ def all_to_all(
 
 def exchange_rows(
     ranks: Ranks, rows: _Views, counts: _Views, targets: _Views, ends: _Views, *, combine: bool
-) -> tuple[Workspace, RankedLaunches, RankedAddresses]:
-    """Launch; return the memory that ranks share, the launches and their addresses."""
+) -> RankedCall:
+    """Launch; return the call."""
     layouts = list(map(Layout.of, (*rows, *targets)))
     resident = resident_ctas(ranks, layouts[: len(ranks)])
     experts = counts[0].shape[0]
@@ -148,9 +147,9 @@ def exchange_rows(
         own = [each[rank] for each in (rows, counts, targets, ends) if each]
         backend_of(rows[rank].device).wait_for_producers(tuple(own), stream)
     with workspace.lock:
-        launches, addresses = operation.prepared(workspace, rows, counts, targets, ends)
-        launches.run(addresses, ranks.streams)
-    return workspace, launches, addresses
+        call = RankedCall(workspace, *operation.prepared(workspace, rows, counts, targets, ends))
+    call.run()
+    return call
 
 
 # --- checks -----------------------------------------------------------------------------------
@@ -253,7 +252,7 @@ class AllToAll:
         """Return a rank's array and all outputs; one with rows stands for those without."""
         filled = next(view for view in (rows[rank], *targets, *rows) if not view.is_empty)
         views = [filled if view.is_empty else view for view in (rows[rank], *targets)]
-        own, *others = map(_in_words, views)
+        own, *others = map(in_words, views)
         return [own, *others, *itertools.repeat(others[-1], MAX_RANKS - len(others))]
 
     def _prepare(
@@ -301,14 +300,6 @@ class AllToAll:
         return launch, None
 
 
-def _in_words(view: ArrayView) -> ArrayView:
-    """Return rows of any type as rows of the widest: a box has up to 256 elements of a row."""
-    itemsize = view.element.itemsize
-    rows, columns = view.shape
-    shape, strides = (rows, columns * itemsize // _WORD.itemsize), view.strides_bytes[:1]
-    return view._replace(element=_WORD, shape=shape, strides_bytes=(*strides, _WORD.itemsize))
-
-
 def _ragged_map(view: ArrayView, config: ExchangeConfig) -> RaggedTensorMap:
-    tile_shape = config.tile_rows, config.row_bytes // _WORD.itemsize
+    tile_shape = config.tile_rows, config.row_bytes // WORD.itemsize
     return create_ragged_tensor_map(view, tile_shape, max_length=view.shape[0])

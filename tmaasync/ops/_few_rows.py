@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
@@ -27,11 +26,10 @@ from tmaasync.ops._layouts import Layout, Operand, padded_row_bytes
 from tmaasync.ops._matmul import Matmul
 from tmaasync.ops._operation import LaunchSequence
 from tmaasync.ops._ranked_matmul import unstorable
-from tmaasync.ops._ranks import RankedAddresses, RankedLaunches, Ranks, Shards, Workspace
+from tmaasync.ops._ranks import RankedCall, RankedLaunches, Ranks, Shards, Workspace
 from tmaasync.ops._reduce_ranks import ReduceRanks, resident_ctas
 
 _Views = Sequence[ArrayView]
-_Done = tuple[Workspace, RankedLaunches, RankedAddresses]
 _Bound = Mapping[int, tuple[Launch, Sequence[int]]]  # by rank
 
 
@@ -103,8 +101,8 @@ class MatmulThenReduce:
             all_reduce=all_reduce,
         )
 
-    def run(self, left: _Views, right: _Views, targets: _Views) -> _Done:
-        """Launch; return the memory that ranks share, the launches and their addresses."""
+    def run(self, left: _Views, right: _Views, targets: _Views) -> RankedCall:
+        """Launch; return the call."""
         part_bytes = self._shape[0] * padded_row_bytes(self._shape[1], self._element)
         slots = self._reduce.resident
         workspace = Workspace.of(self._ranks, left, slots, part_bytes, halves=1)
@@ -113,9 +111,9 @@ class MatmulThenReduce:
         _wait_for_producers(self._ranks, left, right, targets)
         with workspace.lock:
             reduces = _with_addresses(*self._reduce.prepared(workspace, parts, outs))
-            done = _in_turn(self._ranks, self._matmuls.bound(left, right, parts), reduces)
-            done.launches.run(done.addresses, self._ranks.streams)
-        return workspace, *done
+            call = _in_turn(workspace, self._matmuls.bound(left, right, parts), reduces)
+        call.run()
+        return call
 
 
 class GatherThenMatmul:
@@ -136,19 +134,17 @@ class GatherThenMatmul:
             workspace.ranks, [_buffered(out, self._shape) for out in left], right, outs
         )
 
-    def run(
-        self, left: _Views, right: _Views, targets: _Views
-    ) -> tuple[RankedLaunches, RankedAddresses]:
-        """Launch; return the launches and their addresses."""
-        workspace, ranks = self._workspace, self._workspace.ranks
+    def run(self, left: _Views, right: _Views, targets: _Views) -> RankedCall:
+        """Launch; return the call."""
+        workspace = self._workspace
         rows = [(a.in_rows() or a).over(view) for a, view in zip(self._left, left, strict=True)]
         gathered = _buffers(workspace, self._shape, self._element)
-        _wait_for_producers(ranks, left, right, targets)
+        _wait_for_producers(workspace.ranks, left, right, targets)
         with workspace.lock:
             gathers = _with_addresses(*self._gather.prepared(rows, gathered))
-            done = _in_turn(ranks, gathers, self._matmuls.bound(gathered, right, targets))
-            done.launches.run(done.addresses, ranks.streams)
-        return done
+            call = _in_turn(workspace, gathers, self._matmuls.bound(gathered, right, targets))
+        call.run()
+        return call
 
 
 def _by_argument(layouts: Sequence[Layout]) -> tuple[Sequence[Layout], ...]:
@@ -175,12 +171,7 @@ def _with_addresses(launches: RankedLaunches, addresses: Sequence[Sequence[int]]
     return {rank: (launch, addresses[rank]) for rank, launch in launches.launches.items()}
 
 
-class _InTurn(NamedTuple):
-    launches: RankedLaunches
-    addresses: RankedAddresses
-
-
-def _in_turn(ranks: Ranks, first: _Bound, second: _Bound) -> _InTurn:
+def _in_turn(workspace: Workspace, first: _Bound, second: _Bound) -> RankedCall:
     """Return the launches, one after the other."""
     launches = {
         rank: LaunchSequence(
@@ -189,4 +180,4 @@ def _in_turn(ranks: Ranks, first: _Bound, second: _Bound) -> _InTurn:
         for rank in first
     }
     addresses = {rank: (first[rank][1], second[rank][1]) for rank in first}
-    return _InTurn(RankedLaunches(launches, ranks.group), addresses)
+    return RankedCall(workspace, RankedLaunches(launches, workspace.ranks.group), addresses)

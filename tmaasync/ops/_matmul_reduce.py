@@ -36,7 +36,7 @@ from tmaasync.ops._ranked_matmul import (
 )
 from tmaasync.ops._ranks import (
     MAX_RANKS,
-    RankedAddresses,
+    RankedCall,
     RankedLaunches,
     Ranks,
     RepeatedCalls,
@@ -170,7 +170,6 @@ def scattered_outputs(
 
 
 _Views = Sequence[ArrayView]
-_Done = tuple[Workspace, RankedLaunches, RankedAddresses]
 
 
 def _operands(
@@ -191,7 +190,7 @@ def multiply_and_reduce(
     targets: _Views,
     *,
     is_new: bool,
-) -> _Done | None:
+) -> RankedCall | None:
     """Compute the targets; return the launches, unless a repeated call needs more than them.
 
     ``operands``: A of all ranks, B, and what else the kernel reads.
@@ -316,8 +315,8 @@ class MatmulReduceScatter:
     def _clusters(self) -> int:
         return sum(self._config.clusters(rows, self._shards.columns) for rows in self._shards.rows)
 
-    def run(self, operands: Sequence[_Views], targets: _Views) -> _Done:
-        """Launch; return the memory that ranks share, the launches and their addresses."""
+    def run(self, operands: Sequence[_Views], targets: _Views) -> RankedCall:
+        """Launch; return the call."""
         ranks = self.operands.ranks
         workspace = Workspace.of(ranks, operands[0], self._slots(), len(ranks) * self._matrix_bytes)
         read, outs = self.operands.reached(operands, targets)
@@ -333,7 +332,7 @@ class MatmulReduceScatter:
                 for mine, own in zip(read, stored, strict=True)
             ]
             self._launches.run(addresses, ranks.streams)
-        return workspace, self._launches, addresses
+        return RankedCall(workspace, self._launches, addresses)
 
     def _received(self, workspace: Workspace, rank: int, half: int, source: int) -> ArrayView:
         """Return the matrix in a rank's buffer that another rank stores."""

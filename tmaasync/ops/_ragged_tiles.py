@@ -33,7 +33,7 @@ PADDING_TILES = 8
 # of 1024 bytes, one in eight long, and 0.946 to 0.970 on lengths drawn evenly (H200, 2026-11-23).
 LOAD_BOXES = 8
 
-_WORD = element(np.uint64)  # rows move as words, whatever they hold; zeros are zeros in any type
+WORD = element(np.uint64)  # rows move as words, whatever they hold; zeros are zeros in any type
 _MAX_BOX_SIDE = 256
 _MIN_FOLDED_SIDE = 64
 MAX_ROW_DIMS = 3
@@ -51,8 +51,8 @@ def ragged_tiles(
 
     If the padded array is loaded, its tile has several boxes along the rows.
     """
-    packed, padded = _in_words(packed, padded, names)
-    left = pipeline.tile_bytes // _WORD.itemsize
+    packed, padded = _rows_in_words(packed, padded, names)
+    left = pipeline.tile_bytes // WORD.itemsize
     # In steps of two, so that a new max_length does not need a new kernel.
     rows = 1 << (padded.shape[1] - 1).bit_length()
     sides: list[int] = []
@@ -71,12 +71,12 @@ def ragged_tiles(
 def _load_box(tile_shape: Sequence[int]) -> tuple[int, ...]:
     rows, *sides = tile_shape
     box_rows = -(-rows // LOAD_BOXES)
-    box_bytes = box_rows * math.prod(sides) * _WORD.itemsize
+    box_bytes = box_rows * math.prod(sides) * WORD.itemsize
     is_legal = rows % box_rows == 0 and box_bytes % BOX_START_ALIGNMENT == 0
     return (box_rows if is_legal else rows, *sides)
 
 
-def _in_words(
+def _rows_in_words(
     packed: ArrayView, padded: ArrayView, names: tuple[str, str]
 ) -> tuple[ArrayView, ArrayView]:
     """Return the arrays with rows of words, in as few dimensions as they have in memory."""
@@ -86,7 +86,7 @@ def _in_words(
     ]
     if found:
         raise TensorMapError(tuple(found))
-    rows = tuple(map(_folded, map(_words, rows)))
+    rows = tuple(map(_folded, map(in_words, rows)))
     return _with_rows(packed, 1, rows[0]), _with_rows(padded, 2, rows[1])
 
 
@@ -118,12 +118,13 @@ def _row_violations(name: str, row: ArrayView) -> Iterator[Violation]:
         yield Violation(f"{name}'s rows", f"{row.shape}", rule, "Copy the array to merge some")
 
 
-def _words(row: ArrayView) -> ArrayView:
-    count = row.shape[-1] * row.element.itemsize // _WORD.itemsize
+def in_words(row: ArrayView) -> ArrayView:
+    """Return rows of any type as rows of `WORD`: a box has up to 256 elements along a side."""
+    count = row.shape[-1] * row.element.itemsize // WORD.itemsize
     return row._replace(
         shape=(*row.shape[:-1], count),
-        strides_bytes=(*row.strides_bytes[:-1], _WORD.itemsize),
-        element=_WORD,
+        strides_bytes=(*row.strides_bytes[:-1], WORD.itemsize),
+        element=WORD,
     )
 
 
@@ -132,14 +133,14 @@ def _folded(row: ArrayView) -> ArrayView:
     *outer, count = row.shape
     if count <= _MAX_BOX_SIDE or len(outer) == MAX_ROW_DIMS - 1:
         return row
-    per_sector = TMA_ALIGNMENT // _WORD.itemsize
+    per_sector = TMA_ALIGNMENT // WORD.itemsize
     sides = range(_MAX_BOX_SIDE, _MIN_FOLDED_SIDE - 1, -per_sector)
     side = next((side for side in sides if count % side == 0), None)
     if side is None:
         return row
     return row._replace(
         shape=(*outer, count // side, side),
-        strides_bytes=(*row.strides_bytes[:-1], side * _WORD.itemsize, _WORD.itemsize),
+        strides_bytes=(*row.strides_bytes[:-1], side * WORD.itemsize, WORD.itemsize),
     )
 
 

@@ -31,6 +31,7 @@ from tmaasync.ops._flash.ring import (
 from tmaasync.ops._gemm.config import Occupancy
 from tmaasync.ops._layouts import Layout, refuse_overlap
 from tmaasync.ops._ranks import (
+    RankedCall,
     RankedLaunches,
     Ranks,
     RepeatedCalls,
@@ -235,8 +236,8 @@ def output_violations(
 
 def attend(
     ranks: Ranks, operands: RingOperands, sizes: RingSizes, scores: Scores, out: _Views, lse: _Views
-) -> tuple[Workspace, RankedLaunches, list[list[int]]]:
-    """Launch; return the memory that ranks share, the launches and their addresses.
+) -> RankedCall:
+    """Launch; return the call.
 
     Without ``lse`` the log-sum-exps are not stored.
     """
@@ -254,9 +255,9 @@ def attend(
         own = every[rank :: len(ranks)]
         backend_of(own[0].device).wait_for_producers(own, stream)
     with workspace.lock:
-        launches, addresses = operation.prepared(every, lse)
-        launches.run(addresses, ranks.streams)
-    return workspace, launches, addresses
+        call = RankedCall(workspace, *operation.prepared(every, lse))
+    call.run()
+    return call
 
 
 def chunks_of(view: ArrayView, sizes: RingSizes) -> list[ArrayView]:

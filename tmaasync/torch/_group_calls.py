@@ -6,11 +6,10 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tmaasync import _arrays
 from tmaasync.kernel import Launch
-from tmaasync.ops._ranks import RankedAddresses, RankedCall, RankedLaunches, Workspace
-
-Done = tuple[Workspace, RankedLaunches, RankedAddresses]
-"""The launches of a call, as operations return them."""
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._ranks import RankedCall, Workspace
 
 
 class _Rank(Protocol):
@@ -68,7 +67,7 @@ class Call:
         self,
         group: _Rank,
         tensors: Callable[..., Sequence[Any]],
-        first: Callable[..., Done | list[RankedCall] | None],
+        first: Callable[..., RankedCall | list[RankedCall] | None],
         result: Callable[..., Any],
     ) -> None:
         self._group, self._tensors, self._first, self._result = group, tensors, first, result
@@ -89,7 +88,7 @@ class Call:
 
     def _keep(
         self,
-        done: Done | list[RankedCall] | None,
+        done: RankedCall | list[RankedCall] | None,
         tensors: Sequence[Any],
         starts: Sequence[int],
     ) -> None:
@@ -101,7 +100,8 @@ class Call:
             for workspace, launches, addresses in (done if isinstance(done, list) else [done])
         ]
         spans = [
-            (start, start + _last_byte(one)) for start, one in zip(starts, tensors, strict=True)
+            (start, start + Layout.of(_arrays.view(one)).span_bytes - 1)
+            for start, one in zip(starts, tensors, strict=True)
         ]
         if len(self._launched) >= _MAX_PLACES:
             self._launched.clear()
@@ -110,13 +110,6 @@ class Call:
 
 
 _MAX_PLACES = 64  # of calls whose tensors cannot move
-
-
-def _last_byte(tensor: Any) -> int:
-    """Return the offset of the last byte of a tensor."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last: int = tensor.element_size() * (1 + sum((size - 1) * step for size, step in steps)) - 1
-    return last
 
 
 def can_move(addresses: Any, spans: Sequence[tuple[int, int]]) -> bool:

@@ -31,7 +31,7 @@ from tmaasync.ops._scaled_matmul import has_column_scales
 from tmaasync.ops._scaled_matmul_reduce import ScaledMatmulReduceScatter
 from tmaasync.torch._attention_options import reachable
 from tmaasync.torch._group import Group
-from tmaasync.torch._group_calls import Call, Done
+from tmaasync.torch._group_calls import Call
 
 _SECTOR_BYTES = 16  # TMA moves multiples
 _FLAT_COLUMNS = 256  # of contiguous tensors as matrices
@@ -41,10 +41,9 @@ def all_gather_matmul(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Call
     _agree(group, "all_gather_matmul", a, rows, a.shape[1])
     read_a, read_b, new = _reader(a), _reader(b, either=True), _padded(sum(rows), b.shape[1])
 
-    def first(*tensors: Any) -> Done | None:
+    def first(*tensors: Any) -> RankedCall | None:
         own, right, target = _views(*tensors)
-        left = [_stand_in(own, count, own.shape[1]) for count in rows]
-        left[group.rank] = own
+        left = _of_all(group, own, rows)
         rights, targets = ([one] * group.count for one in (right, target))
         ranks = group.ranks(own)
         return gather_and_multiply(AllGatherMatmul, ranks, (left, rights), targets, is_new=True)
@@ -61,11 +60,10 @@ def matmul_reduce_scatter(group: Group, a: Any, b: Any, rows: Sequence[int]) -> 
     read_a, read_b = _reader(a), _reader(b, either=True)
     new = _padded(rows[group.rank], b.shape[1])
 
-    def first(a: Any, b: Any, out: Any) -> Done | None:
+    def first(a: Any, b: Any, out: Any) -> RankedCall | None:
         (target,) = _views(out)
         ranks, left, right = _row_parallel(group, "matmul_reduce_scatter", a, b, rows)
-        targets = [_stand_in(target, count, b.shape[1]) for count in rows]
-        targets[group.rank] = target
+        targets = _of_all(group, target, rows)
         return multiply_and_reduce(MatmulReduceScatter, ranks, (left, right), targets, is_new=True)
 
     return Call(
@@ -83,12 +81,9 @@ def all_gather_scaled_matmul(
     read_a, read_b, read_scales = _reader(a), _reader(b.mT), _reader_of_scales(b, scale_a, scale_b)
     new = _padded(sum(rows), b.shape[1], dtype)
 
-    def first(*tensors: Any) -> Done | None:
+    def first(*tensors: Any) -> RankedCall | None:
         own, right, of_a, of_b, target = _views(*tensors)
-        left, scales = (
-            [_stand_in(one, count, one.shape[1]) for count in rows] for one in (own, of_a)
-        )
-        left[group.rank], scales[group.rank] = own, of_a
+        left, scales = (_of_all(group, one, rows) for one in (own, of_a))
         rights, of_rights, targets = ([one] * group.count for one in (right, of_b, target))
         operands = left, rights, scales, of_rights
         ranks = group.ranks(own)
@@ -114,13 +109,12 @@ def scaled_matmul_reduce_scatter(
         scales = read_scale(scale_a.mT).mT, read_scales(scale_b)
         return read_a(a), read_b(b.mT).mT, *scales, new(a)
 
-    def first(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any) -> Done | None:
+    def first(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any) -> RankedCall | None:
         (target,) = _views(out)
         kind = "column" if has_column_scales(b, scale_b) else f"{SCALE_BLOCK} columns"
         name = f"scaled_matmul_reduce_scatter in {dtype} with scales per {kind} of b"
         ranks, *operands = _row_parallel(group, name, a, b, rows, scale_a, scale_b)
-        targets = [_stand_in(target, count, b.shape[1]) for count in rows]
-        targets[group.rank] = target
+        targets = _of_all(group, target, rows)
         kernel = ScaledMatmulReduceScatter
         return multiply_and_reduce(kernel, ranks, operands, targets, is_new=True)
 
@@ -132,7 +126,7 @@ def matmul_all_reduce(group: Group, a: Any, b: Any, rows: object) -> Call:
     read_a, read_b = _reader(a), _reader(b, either=True)
     shared = a.shape[0], b.shape[1], a.dtype
 
-    def first(a: Any, b: Any) -> Done | None:
+    def first(a: Any, b: Any) -> RankedCall | None:
         ranks, left, right = _row_parallel(group, "matmul_all_reduce", a, b, [a.shape[0]])
         outs = _views(*group.matrices(*shared))
         return multiply_and_reduce(MatmulAllReduce, ranks, (left, right), outs, is_new=True)
@@ -152,11 +146,10 @@ def all_gather(group: Group, tensor: Any, rows: Sequence[int]) -> Call:
     read = _sector_reader(tensor)
     shared = sum(rows), _sector_columns(columns, tensor.dtype), tensor.dtype
 
-    def first(whole: Any) -> Done:
+    def first(whole: Any) -> RankedCall:
         (own,) = _views(whole)
-        parts = [_stand_in(own, count, whole.shape[1]) for count in rows]
-        parts[group.rank] = own
-        return gather_rows(group.ranks(own), parts, _views(*group.matrices(*shared)))
+        parts, full = _of_all(group, own, rows), _views(*group.matrices(*shared))
+        return gather_rows(group.ranks(own), parts, full)
 
     def result(_: Any) -> Any:
         return _copied_from(group.matrix(*shared)[:, :columns]).view(sum(rows), *inner)
@@ -175,10 +168,9 @@ def reduce_scatter(group: Group, tensor: Any, rows: Sequence[int]) -> Call:
         group.matrix(*shared)[:, :columns] = tensor.reshape(-1, columns)
         return (tensor.new_empty((own_rows, padded)),)
 
-    def first(out: Any) -> Done:
+    def first(out: Any) -> RankedCall:
         (target,) = _views(out)
-        targets = [_stand_in(target, count, padded) for count in rows]
-        targets[group.rank] = target
+        targets = _of_all(group, target, rows)
         sources, ranks = _views(*group.matrices(*shared)), group.ranks(target)
         return reduce_rows(ranks, sources, targets, tuple(rows), all_reduce=False)
 
@@ -202,7 +194,7 @@ def all_reduce(group: Group, tensor: Any, rows: object) -> Call:
         flat().copy_(tensor.reshape(-1))
         return ()
 
-    def first() -> Done:
+    def first() -> RankedCall:
         views = _views(*group.matrices(*shared))
         shards = tuple(even_shards(lines, group.count))
         return reduce_rows(group.ranks(views[group.rank]), views, views, shards, all_reduce=True)
@@ -236,11 +228,10 @@ def all_to_all(
         mine().zero_()  # what receives no row; peers store when this rank's kernel runs
         return read(tensor), counts.contiguous(), counts.new_empty((owned,))
 
-    def first(*tensors: Any) -> Done:
+    def first(*tensors: Any) -> RankedCall:
         own, given, written = _views(*tensors)
         outs = [one[:count] for one, count in zip(group.matrices(*shared), received, strict=True)]
-        sources = [_stand_in(own, count, padded) for count in sent]
-        sources[group.rank] = own
+        sources = _of_all(group, own, sent)
         every = [[one] * group.count for one in (given, written)]
         lists = sources, every[0], _views(*outs), [] if combine else every[1]
         return exchange_rows(group.ranks(own), *lists, combine=combine)
@@ -264,7 +255,7 @@ def ring_attention(
         lse = q.new_empty((batch, heads, length), dtype=torch.float32)
         return *map(reachable, (q, k, v)), out, lse
 
-    def first(*tensors: Any) -> Done | None:
+    def first(*tensors: Any) -> RankedCall | None:
         if is_empty:
             return None
         ranks, (*operands, outs, sums) = _alike(group, call, *tensors)
@@ -363,9 +354,11 @@ def _views(*tensors: Any) -> list[ArrayView]:
     return [_arrays.view(one) for one in tensors]
 
 
-def _stand_in(own: ArrayView, rows: int, columns: int) -> ArrayView:
-    """Return the layout of another rank's rows, next to the own rows."""
-    return own._replace(shape=(rows, columns))
+def _of_all(group: Group, own: ArrayView, rows: Sequence[int]) -> list[ArrayView]:
+    """Return the own rows, and the layouts of other ranks' rows with the same columns."""
+    every = [own._replace(shape=(count, own.shape[1])) for count in rows]
+    every[group.rank] = own
+    return every
 
 
 def _sector_columns(columns: int, dtype: Any) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tmaasync import ops
+from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._scaled_matmul import Operands, scale_violations
 from tmaasync.torch import _group_emulated, _group_kernels
@@ -129,7 +130,7 @@ def _emulated(
 ) -> Any:
     """Run on tensors in host memory: FP8 as bytes, which can be pickled."""
     a, b, scale_a, scale_b = operands
-    names = {"a_dtype": _name(a.dtype), "b_dtype": _name(b.dtype), "dtype": _name(held)}
+    names = {"a_dtype": element(a.dtype), "b_dtype": element(b.dtype), "dtype": element(held)}
     n, padding = b.shape[1], (0, -b.shape[1] % STORED_COLUMNS)
     left, right = a.view(torch.uint8), b.view(torch.uint8)
     if any(padding):
@@ -141,10 +142,6 @@ def _emulated(
     tensors = left, right, scale_a, scale_b
     found = _group_emulated.run(group, call, tensors, (), operation, shapes, held)
     return found[:, :n].contiguous()
-
-
-def _name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _with_rows(given: tuple[Any, ...]) -> tuple[Any, ...]:
