@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -125,6 +126,7 @@ def matmul_all_reduce(group: Group, a: Any, b: Any, rows: object) -> Call:
     del rows  # the output has the rows of a
     read_a, read_b = _reader(a), _reader(b, either=True)
     shared = a.shape[0], b.shape[1], a.dtype
+    own = functools.cache(lambda: group.matrix(*shared))
 
     def first(a: Any, b: Any) -> RankedCall | None:
         ranks, left, right = _row_parallel(group, "matmul_all_reduce", a, b, [a.shape[0]])
@@ -135,7 +137,7 @@ def matmul_all_reduce(group: Group, a: Any, b: Any, rows: object) -> Call:
         group,
         lambda a, b: (read_a(a), read_b(b)),
         first,
-        lambda a, b: _copied_from(group.matrix(*shared)),
+        lambda a, b: _copied_from(own()),
     )
 
 
@@ -146,15 +148,16 @@ def all_gather(group: Group, tensor: Any, rows: Sequence[int]) -> Call:
     read = _sector_reader(tensor)
     shared = sum(rows), _sector_columns(columns, tensor.dtype), tensor.dtype
 
+    @functools.cache
+    def gathered() -> Any:
+        return group.matrix(*shared)[:, :columns].view(-1, *inner)
+
     def first(whole: Any) -> RankedCall:
         (own,) = _views(whole)
         parts, full = _of_all(group, own, rows), _views(*group.matrices(*shared))
         return gather_rows(group.ranks(own), parts, full)
 
-    def result(_: Any) -> Any:
-        return _copied_from(group.matrix(*shared)[:, :columns]).view(sum(rows), *inner)
-
-    return Call(group, lambda tensor: (read(tensor),), first, result)
+    return Call(group, lambda tensor: (read(tensor),), first, lambda _: _copied_from(gathered()))
 
 
 def reduce_scatter(group: Group, tensor: Any, rows: Sequence[int]) -> Call:
@@ -164,8 +167,12 @@ def reduce_scatter(group: Group, tensor: Any, rows: Sequence[int]) -> Call:
     own_rows, padded = rows[group.rank], _sector_columns(columns, tensor.dtype)
     shared = tensor.shape[0], padded, tensor.dtype
 
+    @functools.cache
+    def source() -> Any:
+        return group.matrix(*shared)[:, :columns].view(-1, *inner)
+
     def tensors(tensor: Any) -> Sequence[Any]:
-        group.matrix(*shared)[:, :columns] = tensor.reshape(-1, columns)
+        source().copy_(tensor)
         return (tensor.new_empty((own_rows, padded)),)
 
     def first(out: Any) -> RankedCall:
@@ -177,7 +184,8 @@ def reduce_scatter(group: Group, tensor: Any, rows: Sequence[int]) -> Call:
     def result(out: Any) -> Any:
         return out[:, :columns].contiguous().view(own_rows, *inner)
 
-    return Call(group, tensors, first, result)
+    is_whole = inner == (padded,)
+    return Call(group, tensors, first, (lambda out: out) if is_whole else result)
 
 
 def all_reduce(group: Group, tensor: Any, rows: object) -> Call:
@@ -187,11 +195,12 @@ def all_reduce(group: Group, tensor: Any, rows: object) -> Call:
     lines = -(-count // _FLAT_COLUMNS)
     shared = lines, _FLAT_COLUMNS, tensor.dtype
 
-    def flat() -> Any:
-        return group.matrix(*shared).view(-1)[:count]
+    @functools.cache
+    def whole() -> Any:
+        return group.matrix(*shared).view(-1)[:count].view(shape)
 
     def tensors(tensor: Any) -> Sequence[Any]:
-        flat().copy_(tensor.reshape(-1))
+        whole().copy_(tensor)
         return ()
 
     def first() -> RankedCall:
@@ -199,7 +208,7 @@ def all_reduce(group: Group, tensor: Any, rows: object) -> Call:
         shards = tuple(even_shards(lines, group.count))
         return reduce_rows(group.ranks(views[group.rank]), views, views, shards, all_reduce=True)
 
-    return Call(group, tensors, first, lambda: _copied_from(flat()).view(shape))
+    return Call(group, tensors, first, lambda: _copied_from(whole()))
 
 
 def all_to_all(
@@ -221,11 +230,14 @@ def all_to_all(
     sent, received = (rooms, rows) if combine else (rows, rooms)
     shared = max(received), padded, tensor.dtype
 
-    def mine() -> Any:
-        return group.matrix(*shared)[: received[group.rank]]
+    @functools.cache
+    def mine() -> tuple[Any, Any]:
+        """Return the own rows, and what a caller sees of them."""
+        own = group.matrix(*shared)[: received[group.rank]]
+        return own, own[:, :columns].view(-1, *inner)
 
     def tensors(tensor: Any, counts: Any) -> Sequence[Any]:
-        mine().zero_()  # what receives no row; peers store when this rank's kernel runs
+        mine()[0].zero_()  # what receives no row; peers store when this rank's kernel runs
         return read(tensor), counts.contiguous(), counts.new_empty((owned,))
 
     def first(*tensors: Any) -> RankedCall:
@@ -236,11 +248,7 @@ def all_to_all(
         lists = sources, every[0], _views(*outs), [] if combine else every[1]
         return exchange_rows(group.ranks(own), *lists, combine=combine)
 
-    def result(whole: Any, counts: Any, ends: Any) -> tuple[Any, Any]:
-        del whole, counts
-        return _copied_from(mine()[:, :columns]).view(-1, *inner), ends
-
-    return Call(group, tensors, first, result)
+    return Call(group, tensors, first, lambda *tensors: (_copied_from(mine()[1]), tensors[-1]))
 
 
 def ring_attention(
@@ -405,7 +413,7 @@ def _sector_reader(tensor: Any) -> Callable[[Any], Any]:
     padded = _sector_columns(columns, tensor.dtype)
     if padded == columns:
         read = _reader(tensor.reshape(rows, columns))
-        return lambda tensor: read(tensor.reshape(rows, columns))
+        return read if tensor.ndim == 2 else lambda tensor: read(tensor.reshape(rows, columns))
 
     def read_padded(tensor: Any) -> Any:
         copy = tensor.new_empty((rows, padded))

@@ -38,7 +38,12 @@ struct Round {
     // Let all ranks store into the memory of this rank: all earlier launches of its stream are
     // done.
     __device__ __forceinline__ void enter() const {
-        for (u32 peer = 0; peer < signals.ranks; ++peer) signals.post(peer, signals.rank, epoch);
+        for (u32 peer = 0; peer < signals.ranks; ++peer) enter_at(peer);
+    }
+
+    // The same for one rank.
+    __device__ __forceinline__ void enter_at(u32 peer) const {
+        signals.post(peer, signals.rank, epoch);
     }
 
     __device__ __forceinline__ u32 signal_of(u32 source, int slot) const {

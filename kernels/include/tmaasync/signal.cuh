@@ -11,7 +11,7 @@ using instrument::SignalLocation;
 
 // Flags in the memory of several ranks (GPUs), which order accesses to each other's memory. Every
 // rank has a pad of `count` signals. A signal holds an epoch, which increases monotonically:
-// nothing is reset between launches. An out-of-range rank or signal traps. Pass the struct by
+// nothing is reset between launches. An out-of-range rank or signal is a fault. Pass the struct by
 // value; the host's `Signals` makes one per rank.
 //
 // Producer, after TMA stores or reductions to a peer: commit_group() and wait_group<0>() in every
@@ -84,9 +84,14 @@ private:
     __device__ __forceinline__ u32* word(u32 of, u32 signal) const {
         check_index("rank", of, ranks);
         check_index("signal", signal, count);
-        if (of >= ranks) instrument::trap_beyond("rank", of, ranks);
-        if (signal >= count) instrument::trap_beyond("signal", signal, count);
-        return pads[of] + signal;
+        if constexpr (instrument::kIsEmulated) {
+            if (of >= ranks) instrument::trap_beyond("rank", of, ranks);
+            if (signal >= count) instrument::trap_beyond("signal", signal, count);
+        }
+        // An access to null ends the kernel too. A trap in a branch that some threads take would
+        // cost its warp the uniform registers: 268 instead of 202 instructions in the main loop of
+        // scaled_gemm_reduce_scatter.cu (nvcc 13.0).
+        return of < ranks && signal < count ? pads[of] + signal : nullptr;
     }
 };
 
