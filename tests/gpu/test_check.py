@@ -53,5 +53,6 @@ def test_a_debug_build_says_what_is_wrong_and_traps(case: str) -> None:
 
 def test_a_release_build_says_nothing() -> None:
     assert broken("a rule of one's own", "release") == ["ok"]
-    # An index beyond the last tile traps in any build.
+    # An index beyond the last tile or signal ends the kernel in any build.
     assert broken("a tile that is not", "release")[0] == "trapped"
+    assert broken("a signal that is not", "release")[0] == "trapped"

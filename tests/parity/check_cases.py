@@ -102,6 +102,11 @@ CASES = {
         "id is 16; it must be below 16",
     ),
     "a tile that is not": ("tiles[2].prefetch_descriptor();", "index is 2; it must be below 2"),
+    "a signal that is not": (
+        "Signals own{}; own.ranks = 1; own.count = two; "
+        "own.pads[0] = reinterpret_cast<tmaasync::u32*>(tiles.tiles); own.post(0, two, 1);",
+        "signal is 2; it must be below 2",
+    ),
     "an address off its unit": (
         _EDIT % "replace_global_address(reinterpret_cast<void*>(0x1004ull))",
         "address is 0x1004; it must be a multiple of 16",
