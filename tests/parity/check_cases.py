@@ -24,6 +24,10 @@ from tmaasync import (
 _TO_TILE = "shared.bytes.tile, shared.full"
 _ALL = "{0, 0}"
 _EDIT = "tiles.at(0).edit_in_gmem([&](auto map) { map.%s; });"
+_SIGNALS = (
+    "Signals own{}; own.pads[0] = reinterpret_cast<tmaasync::u32*>(tiles.tiles); own.ranks = 1; "
+    "own.count = two; own.%s;"
+)
 _OF_PLACE = "PipelineState<2> place{%s}; place.step(); shared.sink = place.index;"
 _CHUNKS = "shared.bytes.folded, shared.full"
 _ASKEW = "auto& askew = *reinterpret_cast<%s*>(shared.bytes.tile.bytes + 16 * two); "
@@ -103,8 +107,7 @@ CASES = {
     ),
     "a tile that is not": ("tiles[2].prefetch_descriptor();", "index is 2; it must be below 2"),
     "a signal that is not": (
-        "Signals own{}; own.ranks = 1; own.count = two; "
-        "own.pads[0] = reinterpret_cast<tmaasync::u32*>(tiles.tiles); own.post(0, two, 1);",
+        _SIGNALS % "post(0, two, 1)",
         "signal is 2; it must be below 2",
     ),
     "an address off its unit": (

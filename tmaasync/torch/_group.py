@@ -30,6 +30,7 @@ from tmaasync.ops._call_cache import clear_on_forget
 from tmaasync.ops._ranks import MAX_CALLS, Ranks
 from tmaasync.torch._group_calls import Call
 from tmaasync.torch._symmetric import buffers_of, process_group
+from tmaasync.torch._tensors import padded_columns
 
 _LEAST_BYTES = 1 << 16
 _ALIGNMENT = 128  # of addresses that a kernel may depend on
@@ -263,20 +264,13 @@ class Group:
         A call may use it until its last kernel: the buffer is the next call's. A peer reaches it
         only while a kernel of this rank runs that waits for the peer.
         """
-        return [self._matrix(rank, rows, columns, dtype) for rank in range(self.count)]
-
-    def matrix(self, rows: int, columns: int, dtype: Any) -> Any:
-        """Return this rank's own of `matrices`."""
-        return self._matrix(self.rank, rows, columns, dtype)
-
-    def _matrix(self, rank: int, rows: int, columns: int, dtype: Any) -> Any:
-        itemsize = dtype.itemsize
-        pitch = -(-columns * itemsize // 16) * 16 // itemsize
-        size = max(_LEAST_BYTES, 1 << (rows * pitch * itemsize - 1).bit_length())
+        pitch = padded_columns(columns, dtype)
+        size = max(_LEAST_BYTES, 1 << (rows * pitch * dtype.itemsize - 1).bit_length())
         found = self._buffers.get(size)
         if found is None:
             found = self._buffers[size] = self.zeros(size)
-        return found[rank].view(dtype)[: rows * pitch].view(rows, pitch)[:, :columns]
+        wholes = [one.view(dtype)[: rows * pitch].view(rows, pitch) for one in found]
+        return [whole[:, :columns] for whole in wholes]
 
 
 _GROUPS: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()

@@ -18,9 +18,7 @@ from tmaasync._elements import element
 from tmaasync.emulate.launch.world import EmulatedDevice
 from tmaasync.errors import Violation
 from tmaasync.torch._group import Facts, Group
-from tmaasync.torch._tensors import torchs_type
-
-_SECTOR_BYTES = 16  # TMA moves multiples
+from tmaasync.torch._tensors import padded_columns, torchs_type
 
 Lists = list[list[Any]]
 
@@ -67,7 +65,7 @@ def run(
 
 def as_matrix(tensor: Any, columns: int) -> Any:
     """Return the rows as a matrix with columns of padding, so that TMA can move them."""
-    padding = -columns % (_SECTOR_BYTES // tensor.dtype.itemsize)
+    padding = padded_columns(columns, tensor.dtype) - columns
     matrix = tensor.detach().reshape(-1, columns) if columns else tensor.new_empty(0, 1)
     return torch.nn.functional.pad(matrix, (0, padding)) if padding else matrix
 
@@ -87,8 +85,7 @@ def _placed(device: EmulatedDevice, tensor: Any) -> Any:
 def _new(device: EmulatedDevice, shape: Sequence[int], kind: np.dtype[Any]) -> Any:
     """Return an array whose rows are a multiple of 16 bytes apart."""
     *outer, columns = shape
-    pitch = -(-columns * kind.itemsize // _SECTOR_BYTES) * _SECTOR_BYTES // kind.itemsize
-    return device.array(np.zeros((*outer, pitch), kind))[..., :columns]
+    return device.array(np.zeros((*outer, padded_columns(columns, kind)), kind))[..., :columns]
 
 
 def _tensor(array: Any) -> Any:

@@ -33,14 +33,18 @@ from tmaasync.ops._scaled_matmul_reduce import ScaledMatmulReduceScatter
 from tmaasync.torch._attention_options import reachable
 from tmaasync.torch._group import Group
 from tmaasync.torch._group_calls import Call
+from tmaasync.torch._tensors import padded_columns
 
-_SECTOR_BYTES = 16  # TMA moves multiples
 _FLAT_COLUMNS = 256  # of contiguous tensors as matrices
 
 
 def all_gather_matmul(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Call:
     _agree(group, "all_gather_matmul", a, rows, a.shape[1])
-    read_a, read_b, new = _reader(a), _reader(b, either=True), _padded(sum(rows), b.shape[1])
+    read_a, read_b, new = (
+        _reader(a),
+        _reader(b, either=True),
+        _padded(sum(rows), b.shape[1], a.dtype),
+    )
 
     def first(*tensors: Any) -> RankedCall | None:
         own, right, target = _views(*tensors)
@@ -59,7 +63,7 @@ def all_gather_matmul(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Call
 
 def matmul_reduce_scatter(group: Group, a: Any, b: Any, rows: Sequence[int]) -> Call:
     read_a, read_b = _reader(a), _reader(b, either=True)
-    new = _padded(rows[group.rank], b.shape[1])
+    new = _padded(rows[group.rank], b.shape[1], a.dtype)
 
     def first(a: Any, b: Any, out: Any) -> RankedCall | None:
         (target,) = _views(out)
@@ -126,7 +130,7 @@ def matmul_all_reduce(group: Group, a: Any, b: Any, rows: object) -> Call:
     del rows  # the output has the rows of a
     read_a, read_b = _reader(a), _reader(b, either=True)
     shared = a.shape[0], b.shape[1], a.dtype
-    own = functools.cache(lambda: group.matrix(*shared))
+    own = functools.cache(lambda: group.matrices(*shared)[group.rank])
 
     def first(a: Any, b: Any) -> RankedCall | None:
         ranks, left, right = _row_parallel(group, "matmul_all_reduce", a, b, [a.shape[0]])
@@ -146,11 +150,11 @@ def all_gather(group: Group, tensor: Any, rows: Sequence[int]) -> Call:
     columns = math.prod(inner)
     _agree(group, "all_gather", tensor, rows, inner)
     read = _sector_reader(tensor)
-    shared = sum(rows), _sector_columns(columns, tensor.dtype), tensor.dtype
+    shared = sum(rows), padded_columns(columns, tensor.dtype), tensor.dtype
 
     @functools.cache
     def gathered() -> Any:
-        return group.matrix(*shared)[:, :columns].view(-1, *inner)
+        return group.matrices(*shared)[group.rank][:, :columns].view(-1, *inner)
 
     def first(whole: Any) -> RankedCall:
         (own,) = _views(whole)
@@ -164,12 +168,12 @@ def reduce_scatter(group: Group, tensor: Any, rows: Sequence[int]) -> Call:
     inner = tensor.shape[1:]
     columns = math.prod(inner)
     _agree(group, "reduce_scatter", tensor, rows, inner)
-    own_rows, padded = rows[group.rank], _sector_columns(columns, tensor.dtype)
+    own_rows, padded = rows[group.rank], padded_columns(columns, tensor.dtype)
     shared = tensor.shape[0], padded, tensor.dtype
 
     @functools.cache
     def source() -> Any:
-        return group.matrix(*shared)[:, :columns].view(-1, *inner)
+        return group.matrices(*shared)[group.rank][:, :columns].view(-1, *inner)
 
     def tensors(tensor: Any) -> Sequence[Any]:
         source().copy_(tensor)
@@ -197,7 +201,7 @@ def all_reduce(group: Group, tensor: Any, rows: object) -> Call:
 
     @functools.cache
     def whole() -> Any:
-        return group.matrix(*shared).view(-1)[:count].view(shape)
+        return group.matrices(*shared)[group.rank].view(-1)[:count].view(shape)
 
     def tensors(tensor: Any) -> Sequence[Any]:
         whole().copy_(tensor)
@@ -224,7 +228,7 @@ def all_to_all(
     inner = tensor.shape[1:]
     columns = math.prod(inner)
     group.agree(call, None, lambda: f"{call}, {_gpu(tensor.device)}")
-    read, padded = _sector_reader(tensor), _sector_columns(columns, tensor.dtype)
+    read, padded = _sector_reader(tensor), padded_columns(columns, tensor.dtype)
     owned = 0 if combine else counts.shape[0] // group.count
     rooms = [room] * group.count
     sent, received = (rooms, rows) if combine else (rows, rooms)
@@ -233,7 +237,7 @@ def all_to_all(
     @functools.cache
     def mine() -> tuple[Any, Any]:
         """Return the own rows, and what a caller sees of them."""
-        own = group.matrix(*shared)[: received[group.rank]]
+        own = group.matrices(*shared)[group.rank][: received[group.rank]]
         return own, own[:, :columns].view(-1, *inner)
 
     def tensors(tensor: Any, counts: Any) -> Sequence[Any]:
@@ -369,18 +373,12 @@ def _of_all(group: Group, own: ArrayView, rows: Sequence[int]) -> list[ArrayView
     return every
 
 
-def _sector_columns(columns: int, dtype: Any) -> int:
-    itemsize: int = dtype.itemsize
-    return -(-columns * itemsize // _SECTOR_BYTES) * _SECTOR_BYTES // itemsize
-
-
-def _padded(rows: int, columns: int, dtype: Any = None) -> Callable[[Any], Any]:
-    """Return what makes matrices like a tensor whose rows are a multiple of 16 bytes apart."""
+def _padded(rows: int, columns: int, dtype: Any) -> Callable[[Any], Any]:
+    """Return what makes matrices next to a tensor whose rows are a multiple of 16 bytes apart."""
+    pitch = padded_columns(columns, dtype)
 
     def new(like: Any) -> Any:
-        held = dtype or like.dtype
-        pitch = _sector_columns(columns, held)
-        whole = like.new_empty((rows, pitch), dtype=held)
+        whole = like.new_empty((rows, pitch), dtype=dtype)
         return whole if pitch == columns else whole[:, :columns]
 
     return new
@@ -396,7 +394,7 @@ def _reader(matrix: Any, *, either: bool = False) -> Callable[[Any], Any]:
         layouts += [one.transposed for one in layouts]
     if any(one.in_rows() for one in layouts):
         return lambda matrix: matrix
-    new = _padded(*matrix.shape)
+    new = _padded(matrix.shape[0], matrix.shape[1], matrix.dtype)
     return lambda matrix: new(matrix).copy_(matrix)
 
 
@@ -410,7 +408,7 @@ def _reader_of_scales(b: Any, scale_a: Any, scale_b: Any) -> Callable[[Any], Any
 def _sector_reader(tensor: Any) -> Callable[[Any], Any]:
     """Return what reads rows that TMA can store: with the columns of a copy's padding."""
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
-    padded = _sector_columns(columns, tensor.dtype)
+    padded = padded_columns(columns, tensor.dtype)
     if padded == columns:
         read = _reader(tensor.reshape(rows, columns))
         return read if tensor.ndim == 2 else lambda tensor: read(tensor.reshape(rows, columns))

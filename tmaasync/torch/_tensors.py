@@ -8,6 +8,7 @@ import torch
 
 from tmaasync._elements import element
 from tmaasync.errors import ArrayTypeError, Violation
+from tmaasync.ops._layouts import padded_row_bytes
 
 
 def require_tensors(**given: object) -> None:
@@ -27,6 +28,12 @@ def torchs_type(dtype: object) -> Any:
     if dtype is None or isinstance(dtype, torch.dtype):
         return dtype
     return getattr(torch, element(dtype).name)
+
+
+def padded_columns(columns: int, dtype: Any) -> int:
+    """Return the columns of rows that TMA can reach: these, and padding."""
+    held = element(dtype)
+    return padded_row_bytes(columns, held) // held.itemsize
 
 
 def _is_tensor(value: object) -> bool:
