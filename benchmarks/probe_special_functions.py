@@ -73,7 +73,7 @@ def digest(bits: Array) -> str:
 
 def differing(cupy: Any, instruction: str) -> tuple[int, str | None]:
     """Return how many of all floats differ, and the bits of the least."""
-    headers = [FOLDER / f"special_function{end}.hpp" for end in ("_tables", "s")]
+    headers = [FOLDER / f"special_function{end}.hpp" for end in ("_tables", "s", "_unit")]
     text = "\n".join(path.read_text() for path in headers)
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     kernel = _COMPARED.replace("INSTRUCTION", instruction)

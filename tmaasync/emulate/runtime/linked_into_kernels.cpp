@@ -5,3 +5,4 @@
 #include <tmaasync_emulate/accesses.hpp>
 #include <tmaasync_emulate/built_ins.hpp>
 #include <tmaasync_emulate/c_library.hpp>
+#include <tmaasync_emulate/special_function_unit.hpp>
