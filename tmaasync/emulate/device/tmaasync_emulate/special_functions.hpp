@@ -26,7 +26,7 @@ inline bool is_zero(unsigned bits) {
     return exponent_of(bits) == -kBias;
 }
 
-// Of special_function_unit.hpp, which linked_into_kernels.cpp compiles once for all kernels.
+// linked_into_kernels.cpp compiles these once for all kernels, from special_function_unit.hpp.
 float ex2(float x);
 float lg2(float x);
 float rcp(float x);
