@@ -52,21 +52,32 @@ def terms(a: list[Any], b: list[Any], scale_a: list[Any], scale_b: list[Any]) ->
 
 
 def drawn_shards(
-    rng: np.random.Generator, rows: Any, k: int, widths: Any, columns: int = BLOCK
+    rng: np.random.Generator,
+    rows: Any,
+    k: int,
+    widths: Any,
+    columns: int = BLOCK,
+    kind: Any = None,
 ) -> tuple[list[Any], ...]:
-    """Return a, b, scale_a and scale_b of all ranks for `ops.all_gather_scaled_matmul`."""
+    """Return a, b, scale_a and scale_b of all ranks for `ops.all_gather_scaled_matmul`.
+
+    The type of b is ``kind``, or depends on K.
+    """
     a = [drawn_rows(rng, int(count), k) for count in rows]
-    kind = E5M2 if k % 3 else E4M3
+    kind = kind or (E5M2 if k % 3 else E4M3)
     b = [drawn_columns(rng, k, int(n), columns, kind) for n in widths]
     (left, of_a), (right, of_b) = zip(*a, strict=True), zip(*b, strict=True)
     return list(left), list(right), list(of_a), list(of_b)
 
 
 def drawn_parts(
-    rng: np.random.Generator, m: int, depths: Any, n: int, columns: int = BLOCK
+    rng: np.random.Generator, m: int, depths: Any, n: int, columns: int = BLOCK, kind: Any = None
 ) -> tuple[list[Any], ...]:
-    """Return a, b, scale_a and scale_b of all ranks for `ops.scaled_matmul_reduce_scatter`."""
-    a = [drawn_rows(rng, m, int(k), E5M2 if n % 3 else E4M3) for k in depths]
+    """Return a, b, scale_a and scale_b of all ranks for `ops.scaled_matmul_reduce_scatter`.
+
+    The type of a is ``kind``, or depends on N.
+    """
+    a = [drawn_rows(rng, m, int(k), kind or (E5M2 if n % 3 else E4M3)) for k in depths]
     b = [drawn_columns(rng, int(k), n, columns) for k in depths]
     (left, of_a), (right, of_b) = zip(*a, strict=True), zip(*b, strict=True)
     return list(left), list(right), list(of_a), list(of_b)

@@ -108,7 +108,7 @@ def test_an_output_is_the_next_calls_operand() -> None:
     """Layers one after the other, without a wait of the host."""
     rng = np.random.default_rng(4)
     with world_of(2) as world:
-        whole = drawn(rng, 1, 4 * 64, 1, 1, 64, np.float16)
+        whole = drawn(rng, 1, 4 * 64, 1, 1, 64, BF16)
         q, k, v = on_ranks(world, whole, causal=True)
         first = ops.ring_attention(q, k, v, causal=True)
         second = ops.ring_attention(q, first, first, causal=True)
