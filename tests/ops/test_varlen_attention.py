@@ -123,13 +123,13 @@ def test_a_bound_call_reports_what_the_call_before_found_wrong() -> None:
 
 
 def test_the_work_list_is_kept_where_sums_in_host_memory_stay_the_same() -> None:
-    operation = operation_of(has_lse=False)
+    operation = operation_of(has_lse=True)
     operands = Operands.of(*drawn(0), "[rows, heads, head_dim]")
     kept: list[Any] = []
 
     for sums in (SUMS, SUMS.copy(), OTHER_SUMS, OTHER_SUMS, SUMS):
         given = CumulativeLengths("cu_seqlens", sums, 3, is_on_device=False)
-        operation.run(operands, _arrays.view(outputs()[0]), None, (given, given), None)
+        operation.run(operands, *map(_arrays.view, outputs()), (given, given), None)
         kept.append(operation._kept)
 
     assert [one is other for one, other in pairwise(kept)] == [True, False, True, False]

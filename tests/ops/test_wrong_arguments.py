@@ -390,7 +390,7 @@ OPERATIONS = {
         offsets=OFFSETS, a_dtype="e4m3", b_dtype="e4m3",
     ),
     "conv2d": call(ops.conv2d, images=IMAGES, filters=zeros(64, 3, 3, 64), padding=1),
-    "attention": call(ops.attention, q=Q, k=Q, v=Q, out=zeros(1, 16, 1, 64)),
+    "attention": call(ops.attention, q=Q, k=Q, v=Q, return_lse=True, out=zeros(1, 16, 1, 64)),
     "varlen_attention": call(
         ops.varlen_attention, "page_table", q=PACKED, k=PACKED, v=PACKED, out=zeros(16, 1, 64),
         **SEQUENCES,
@@ -405,7 +405,8 @@ OPERATIONS = {
     ),
     "page_table": call(
         lambda page_table: ops.varlen_attention(
-            PACKED, PAGES, PAGES, STARTS, STARTS, 16, 16, page_table=page_table, check=True
+            PACKED, PAGES, PAGES, STARTS, STARTS, 16, 16,
+            page_table=page_table, return_lse=True, check=True,
         ),
         page_table=np.zeros((1, 1), np.int32),
     ),

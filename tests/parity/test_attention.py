@@ -88,7 +88,7 @@ def check(
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.on_the_cpu(0, 1)
+@pytest.mark.on_the_cpu(0)
 @pytest.mark.parametrize(
     ("head_dim", "dtype"),
     [
@@ -189,7 +189,7 @@ def test_many_tiles_of_a_cta_under_many_schedules(head_dim: int, consumers: int)
         check(Emulate(), q, k, v, Mask(True, (150, None)))
 
 
-@pytest.mark.on_the_cpu(0)
+@pytest.mark.on_the_cpu(1)
 @pytest.mark.parametrize(
     ("head_dim", "mask"),
     [
@@ -210,7 +210,7 @@ def test_pairs_share_keys(backend: Any, head_dim: int, mask: Mask) -> None:
             for rows, heads in ((300, 2), (keys, 1), (keys, 1))
         )
 
-        with few_builds(1, cluster=2):
+        with few_builds(2, cluster=2):
             check(backend, q, k, v, mask)
 
 

@@ -163,7 +163,7 @@ def test_slices_of_one_array_among_nans(backend: Any) -> None:
     for place, array in enumerate((q, k, v)):
         around[:, 3:73, place, 1:3, :64] = array.view(np.uint8)
     whole = backend.array(around)
-    written = backend.array(np.full((2, 75, 4, 72), np.nan, np.float16))
+    written = backend.array(np.full((2, 75, 4, 72), np.nan, dtype_of("bfloat16")))
 
     parts = (whole[:, 3:73, place, 1:3, :64] for place in range(3))
     ops.attention(*parts, dtype=FLOAT8, out=written[:, 3:73, 1:3, :64])

@@ -16,7 +16,7 @@ ON_THE_CPU, ON_A_GPU = (*range(5), 11, 14), range(200)
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", ON_THE_CPU)
 def test_emulated_calls_do_what_flash_attn_documents(number: int) -> None:
-    with few_builds():
+    with few_builds(1):
         random_flash_attn.check(number, "cpu", is_small=True)
 
 

@@ -195,11 +195,11 @@ def test_decode_leaves_out_wrong_sequences(
     """What the combine kernel finds: lengths in host memory are checked before."""
     rng = np.random.default_rng(0)
     q = rng.standard_normal((8, 4, 64)).astype(np.float16)
-    k, v = (rng.standard_normal((24, 16, 2, 64)).astype(np.float16) for _ in range(2))
-    table = rng.integers(0, 24, (4, 12)).astype(np.int32)
+    k, v = (rng.standard_normal((24, 64, 2, 64)).astype(np.float16) for _ in range(2))
+    table = rng.integers(0, 24, (4, 3)).astype(np.int32)
     table[3, 1] = page
     out, lse = poisoned(q), np.full((4, 8), np.nan, np.float32)
-    operands, batch = Operands(*map(view, (q, k, v))), Batch(4, 3, 12 * 16)
+    operands, batch = Operands(*map(view, (q, k, v))), Batch(4, 3, 3 * 64)
     of_pages = PageTable.of(table, operands, batch)
     layouts = operands.layouts, Layout.of(view(out))
     scores = Scores.of(64, False, None, None, None)

@@ -159,7 +159,7 @@ def test_autocast_casts_float32(device: str) -> None:
         with torch.autocast(device, dtype=dtype):
             out = torch.ops.tmaasync.matmul(x, weight.T)
             attended = tma.scaled_dot_product_attention(q, q, q, is_causal=True)
-            flash = torch.ops.tmaasync.attention(q, q, q)
+            flash = torch.ops.tmaasync.attention(q, q, q, causal=True)
         assert out.dtype == attended.dtype == flash.dtype == dtype
         for one, other in ((out, weight), (attended, q), (flash, q)):
             (grad,) = torch.autograd.grad(one.float().sum(), other)
