@@ -156,8 +156,8 @@ public:
             row / ROWS * count_tiles(round_.shards.columns, BLOCK_N) + tile.n / BLOCK_N;
         if (tile.owner == own_rank()) {
             // A rank that has sent its part has entered this round: its output is free.
-            if (leads()) wait_for_all(slot);
-            // Its first barrier comes before the visitor, after the leader's waits.
+            wait_for_peers(slot);
+            // Its first barrier comes before the visitor, after these waits.
             const auto send = [&](const auto& chunk, const auto& at) { outputs_.store(chunk, at); };
             write(accumulators, tile, send, add_);
             if constexpr (!Outputs::kIsShared) return;
@@ -221,11 +221,11 @@ private:
         return round_.signal_of(owner, round_.shards.slots / 2 + slot);
     }
 
-    __device__ __forceinline__ void wait_for_all(int slot) const {
-        for (u32 source = 0; source < round_.signals.ranks; ++source) {
-            if (source == round_.signals.rank) continue;
-            round_.signals.wait(round_.signal_of(source, slot), round_.epoch);
-        }
+    // Wait for the parts of all other ranks, each in a thread.
+    __device__ __forceinline__ void wait_for_peers(int slot) const {
+        const int peer = thread_in_warpgroup();
+        if (peer >= round_.signals.ranks || peer == own_rank()) return;
+        round_.signals.wait(round_.signal_of(peer, slot), round_.epoch);
     }
 
     // Write rows of the tile's owner; send() gets the coordinates in its shard.

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compiled import FP8_ROWS, assert_clean, scaled_gemm_with, scaled_tiles, with_a_gpu
+from compiled import (
+    FP8_ROWS,
+    assert_clean,
+    moves_between_mmas,
+    scaled_gemm_with,
+    scaled_tiles,
+    with_a_gpu,
+)
 
 from tmaasync import _arrays
 from tmaasync.ops._flash.config import Variant
@@ -85,7 +92,11 @@ def test_scaled_gemm_reduce_scatter_compiles_and_fits(
     config: ScaledTileConfig, output: str
 ) -> None:
     """The widest tile spills; the stack of all has the arguments of a wait."""
-    assert_clean(scaled_gemm_with(ScaledScatterConfig.of(config), output, False), 100, None, 120)
+    kernel = scaled_gemm_with(ScaledScatterConfig.of(config), output, False)
+
+    assert_clean(kernel, 100, None, 120)
+    if output == "bfloat16":
+        assert moves_between_mmas(kernel) == 0
 
 
 @pytest.mark.slow
@@ -129,3 +140,4 @@ def test_gemm_reduce_scatter_compiles_and_fits(config: TileConfig, all_reduce: b
     assert config.rows * config.block_n <= MAX_AREA
     spills = 280 if all_reduce else 80 if config.ping_pong else 0
     assert_clean(kernel, spills, stack_bytes=120)
+    assert moves_between_mmas(kernel) == 0

@@ -87,7 +87,7 @@ SCATTER_DEFECTS = defects(
     ),
     (
         "parts are added before they have arrived",
-        without("if (leads()) wait_for_all(slot);"),
+        without("wait_for_peers(slot);"),
         RACE,
         "race on",
     ),

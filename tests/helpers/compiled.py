@@ -7,10 +7,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from tmaasync import Kernel, _arrays
 from tmaasync.ops._gemm.config import ScaledTileConfig
 from tmaasync.ops._gemm.tiles import scaled_gemm_kernel, scaled_gemm_tiles
+
+_R2UR, _WGMMAS = 0x2CA, (0x9F0, 0x9F3)  # the low 12 bits of sm_90's instructions: HGMMA, QGMMA
 
 
 def assert_clean(
@@ -24,6 +27,18 @@ def assert_clean(
     assert entry.stack_bytes <= (min(spill_bytes, 8) if stack_bytes is None else stack_bytes)
     assert entry.shared_bytes is not None
     assert entry.shared_bytes <= 232448
+
+
+def moves_between_mmas(kernel: Kernel) -> int:
+    """Count the R2UR instructions from the first wgmma to the last.
+
+    They move descriptors to uniform registers, where ptxas does not know that a warp is converged.
+    """
+    with kernel.compile().path.open("rb") as file:
+        text = ELFFile(file).get_section_by_name(f".text.{kernel.name}").data()
+    codes = [int.from_bytes(text[at : at + 2], "little") & 0xFFF for at in range(0, len(text), 16)]
+    mmas = [place for place, code in enumerate(codes) if code in _WGMMAS]
+    return codes[mmas[0] : mmas[-1]].count(_R2UR)
 
 
 def with_a_gpu(*case: Any) -> Any:

@@ -126,6 +126,8 @@ __device__ __forceinline__ bool await_epoch(
     const u64 start = ptx::globaltimer();
     u64 next_look = start;
     while (true) {
+        // Unrolled by the compiler, a wait has 170 instructions more (nvcc 13.0).
+#pragma unroll 1
         for (int poll = 0; poll < kPollsPerLook; ++poll) {
             seen = ptx::ld_acquire_sys(wait.word);
             if (is_reached(seen, wait.epoch)) return true;
