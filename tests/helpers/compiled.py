@@ -35,7 +35,9 @@ def moves_between_mmas(kernel: Kernel) -> int:
     They move descriptors to uniform registers, where ptxas does not know that a warp is converged.
     """
     with kernel.compile().path.open("rb") as file:
-        text = ELFFile(file).get_section_by_name(f".text.{kernel.name}").data()
+        section = ELFFile(file).get_section_by_name(f".text.{kernel.name}")
+        assert section is not None
+        text = section.data()
     codes = [int.from_bytes(text[at : at + 2], "little") & 0xFFF for at in range(0, len(text), 16)]
     mmas = [place for place, code in enumerate(codes) if code in _WGMMAS]
     return codes[mmas[0] : mmas[-1]].count(_R2UR)
