@@ -43,7 +43,6 @@ def macros_of(chip: Chip) -> tuple[str, ...]:
     major, minor = chip.device.compute_capability
     values: dict[str, object] = {
         "ARCH": major * 100 + minor * 10,
-        "SMS": chip.device.sms,
         "SM_WARPS": chip.sm_warps,
     }
     for name, family in _FAMILIES.items():

@@ -201,7 +201,8 @@ struct LaunchNumbers {
     const Array* array;
     uint32_t registers;       // of each thread; 0: setmaxnreg is not checked
     uint32_t has_wide_maps;   // 1 if the chip has the tensor maps that came with sm_100a
-    uint32_t sms;             // of a chip with tensor memory; 0 of others
+    uint32_t sms;             // of the chip
+    uint32_t shares_columns;  // 1 if the CTAs of an SM share tensor memory
     uint64_t searched_words;  // of memory accesses whose races are looked for
     EventLog* log;            // null: no trace
     uint8_t* written;         // of each array: set if this launch writes to it

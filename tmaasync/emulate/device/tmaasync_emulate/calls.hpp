@@ -123,6 +123,7 @@ struct LaunchShape {
     uint3 cluster;
     uint32_t dynamic_shared_bytes;
     uint32_t shared_bytes;  // includes static shared variables
+    uint32_t sms;
 };
 TMAASYNC_EMULATE_CALL LaunchShape launch_shape();
 

@@ -28,7 +28,7 @@ struct Lane {
           order(launch.clusters(), window, {launch.policy, launch.seed + launch.number}) {
         this->launch.unstarted = &order;
         const uint32_t ctas = launch.cluster_ctas();
-        if (launch.sms == 0 || launch.clusters() * ctas <= launch.sms) return;
+        if (!launch.shares_columns || launch.clusters() * ctas <= launch.sms) return;
         sm_columns = std::make_unique<SmColumns>(launch.sms, ctas);
         this->launch.sm_columns = sm_columns.get();
     }

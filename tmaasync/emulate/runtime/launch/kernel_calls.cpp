@@ -31,7 +31,8 @@ void end_thread() {
 
 LaunchShape launch_shape() {
     const Launch& launch = current_fiber().cluster->launch;
-    return {launch.cluster, launch.shared_bytes, launch.shared_bytes + launch.static_bytes};
+    const uint32_t bytes = launch.shared_bytes + launch.static_bytes;
+    return {launch.cluster, launch.shared_bytes, bytes, launch.sms};
 }
 
 void spin(const char* instruction) {

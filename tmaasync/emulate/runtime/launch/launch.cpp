@@ -104,6 +104,7 @@ static Launch launch_from(
         numbers.registers,
         numbers.has_wide_maps != 0,
         numbers.sms,
+        numbers.shares_columns != 0,
         numbers.searched_words ? &races : nullptr,
         numbers.log ? &trace : nullptr,
         numbers.grid_barrier,

@@ -32,7 +32,8 @@ struct Launch {
     uint32_t static_bytes = 0;  // bytes of static shared variables
     uint32_t registers = 0;     // registers of each thread, if setmaxnreg may change them
     bool has_wide_maps = false;
-    uint32_t sms = 0;  // of a chip with tensor memory
+    uint32_t sms = 0;
+    bool shares_columns = false;  // the CTAs of an SM, of tensor memory
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
     uint32_t* grid_barrier = nullptr;  // null unless the launch is cooperative

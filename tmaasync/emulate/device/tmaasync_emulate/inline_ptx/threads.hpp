@@ -41,7 +41,9 @@ TMAASYNC_EMULATE_INLINE uint3 clusters_of_grid() {
 }
 
 // The blocks of the grid are assigned to the SMs one after the other.
-constexpr std::uint32_t kMultiprocessors = TMAASYNC_EMULATE_SMS;
+TMAASYNC_EMULATE_INLINE std::uint32_t sm_of_block() {
+    return block_in_grid() % launch_shape().sms;
+}
 
 inline std::uint64_t nanoseconds() {
     timespec now;

@@ -32,11 +32,8 @@ TMAASYNC_EMULATE_SREG(lanemask_gt, ~((2u << own.lane) - 1))
 TMAASYNC_EMULATE_SREG(lanemask_ge, ~((1u << own.lane) - 1))
 TMAASYNC_EMULATE_SREG(warpid, tmaasync_emulate::inline_ptx::thread_in_block() / 32)
 TMAASYNC_EMULATE_SREG(nwarpid, tmaasync_emulate::inline_ptx::kWarpsOfMultiprocessor)
-TMAASYNC_EMULATE_SREG(
-    smid,
-    tmaasync_emulate::inline_ptx::block_in_grid() % tmaasync_emulate::inline_ptx::kMultiprocessors
-)
-TMAASYNC_EMULATE_SREG(nsmid, tmaasync_emulate::inline_ptx::kMultiprocessors)
+TMAASYNC_EMULATE_SREG(smid, tmaasync_emulate::inline_ptx::sm_of_block())
+TMAASYNC_EMULATE_SREG(nsmid, tmaasync_emulate::launch_shape().sms)
 TMAASYNC_EMULATE_SREG(cluster_ctarank, own.rank)
 TMAASYNC_EMULATE_SREG(cluster_nctarank, own.ctas)
 TMAASYNC_EMULATE_SREGS(cluster_nctaid, own.cluster_dim)
