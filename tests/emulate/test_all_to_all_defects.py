@@ -7,10 +7,12 @@ import pytest
 from emulate.shipped import whole_text
 from exchange_cases import drawn_tokens, packed
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
+from planted_choices import choices
 from planted_runs import check_reported, in_orders
 from worlds import arrays_on, peers, poisoned
 
 from tmaasync import Kernel, ops
+from tmaasync.kernel.observed import observe
 from tmaasync.ops._all_to_all import ExchangeConfig
 from tmaasync.ops._operation import tile_configs
 
@@ -57,14 +59,14 @@ DEFECTS = defects(
 
 def run(defect: Defect | None) -> None:
     """Dispatch, read and combine, twice. A sound kernel's results are right."""
-    text = whole_text("all_to_all.cu")
+    found = choices(whole_text("all_to_all.cu"), DEFECTS)
 
     class Planted(ExchangeConfig):
-        source = text if defect is None else defect.plant(text)
+        source = found.text_with(defect)
 
     tokens = drawn_tokens(np.random.default_rng(0), COUNTS, (160,), np.float32)
     rows = packed(tokens, COUNTS)
-    with peers(2) as world, tile_configs(lambda _: Planted()):
+    with peers(2) as world, tile_configs(lambda _: Planted()), observe() as seen:
         given, calls = arrays_on(world, list(COUNTS)), []
         for _ in range(2):
             out, copies, back = (
@@ -75,10 +77,11 @@ def run(defect: Defect | None) -> None:
             for one, copied in zip(out, copies, strict=True):
                 COPY(1, 32, (one, copied, one.size))
             calls.append((out, ops.all_to_all(out, given, back, combine=True)))
+        found.choose_in(seen.kernels, defect)
         world.synchronize()
         if defect is None:
-            for found, back in calls:
-                assert all(map(np.array_equal, found, rows))
+            for out, back in calls:
+                assert all(map(np.array_equal, out, rows))
                 assert all(map(np.array_equal, back, tokens))
 
 

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from emulate.shipped import whole_text
 from planted import DEADLOCK, RACE, Defect, Edit, defects, without
+from planted_choices import choices
 from planted_runs import check_reported, in_orders
 from ring_cases import check, drawn, shards
 from worlds import arrays_on, peers, poisoned
 
 from tmaasync import ops
+from tmaasync.kernel.observed import observe
 from tmaasync.ops._flash.ring import RingTileConfig
 from tmaasync.ops._operation import tile_configs
 
@@ -44,23 +46,24 @@ DEFECTS = defects(
 
 def run(defect: Defect | None) -> None:
     """Make two calls with a small tile. A sound kernel's results are right."""
-    text = whole_text("ring_attention.cu")
+    found = choices(whole_text("ring_attention.cu"), DEFECTS)
 
     class Planted(RingTileConfig):
-        source = text if defect is None else defect.plant(text)
+        source = found.text_with(defect)
 
     rng = np.random.default_rng(0)
-    with peers(RANKS) as world, tile_configs(lambda _: Planted(64, 1, 32)):
+    with peers(RANKS) as world, tile_configs(lambda _: Planted(64, 1, 32)), observe() as seen:
         calls = []
         for _ in range(2):
             whole = drawn(rng, 1, 2 * RANKS * CHUNK, 2, 2, 64, np.float16)
             out = poisoned(world, [(1, 2 * CHUNK, 2, 64)] * RANKS, np.float16)
             given: Any = [arrays_on(world, shards(one, RANKS, causal=True)) for one in whole]
             calls.append((ops.ring_attention(*given, causal=True, out=out), whole))
+        found.choose_in(seen.kernels, defect)
         world.synchronize()
         if defect is None:
-            for found, whole in calls:
-                check(found, whole, causal=True)
+            for out, whole in calls:
+                check(out, whole, causal=True)
 
 
 @pytest.mark.sampled(1)

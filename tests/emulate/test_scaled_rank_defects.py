@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 from emulate.shipped import whole_text
 from planted import DEADLOCK, FAULT, RACE, Defect, Edit, defects, without
+from planted_choices import choices
 from planted_runs import check_reported, in_orders
 from scaled_ranks import drawn_parts, drawn_shards, multiplied, terms
 from worlds import arrays_on, peers, poisoned
 
 from tmaasync import ops
+from tmaasync.kernel.observed import observe
 from tmaasync.ops._gemm.all_gather import AllGatherScaledConfig
 from tmaasync.ops._gemm.reduce_scatter import ScaledScatterConfig
 from tmaasync.ops._operation import tile_configs
@@ -108,18 +111,22 @@ SCATTER_DEFECTS = defects(
 
 def run(call: Any, kind: Any, source: str, defect: Defect | None) -> None:
     """Run a kernel with a defect, or the sound one, whose results are right."""
-    text = whole_text(source)
-    with tempfile.TemporaryDirectory() as folder:
+    found = choices(whole_text(source), GATHER_DEFECTS if call is GATHER else SCATTER_DEFECTS)
+    with tempfile.TemporaryDirectory() as folder, observe() as seen:
         path = Path(folder) / source
-        path.write_text(text if defect is None else defect.plant(text), encoding="utf-8")
+        path.write_text(found.text_with(defect), encoding="utf-8")
 
         class Planted(kind):  # type: ignore[misc]
             scaled_source = str(path)
 
-        run_calls(call, Planted(1, 32, max_stages=2), is_sound=defect is None)
+        run_calls(
+            *(call, Planted(1, 32, max_stages=2)),
+            lambda: found.choose_in(seen.kernels, defect),
+            is_sound=defect is None,
+        )
 
 
-def run_calls(call: Any, config: Any, *, is_sound: bool) -> None:
+def run_calls(call: Any, config: Any, choose: Callable[[], None], *, is_sound: bool) -> None:
     """Make three calls, of which the third uses the memory of the first.
 
     A rank without rows waits for less, or others wait for it less: they are a call ahead.
@@ -140,6 +147,7 @@ def run_calls(call: Any, config: Any, *, is_sound: bool) -> None:
             out = poisoned(world, shapes, np.float32)
             call(*given, arrays_on(world, scale_b), out=out)
             calls.append((out, operands))
+        choose()
         world.synchronize()
         if is_sound:
             for found, operands in calls:

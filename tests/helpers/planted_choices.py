@@ -7,6 +7,7 @@ stay texts of their own: `Defect.plant`.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +19,9 @@ import numpy as np
 from planted import Defect, Edit, edited, source_of
 
 from tmaasync import Kernel
+from tmaasync.emulate.frontend.cpp.build import build
 from tmaasync.errors import CompileError
+from tmaasync.kernel.observed import SeenKernel
 from tmaasync.kernel.variables import Variable
 
 __all__ = ["Choices", "choices", "choosing"]
@@ -57,8 +60,17 @@ class Choices:
     def choose(self, kernel: Kernel, defect: Defect | None) -> None:
         """Have the kernel, of `text_with` this defect, run with it from now on; None is sound."""
         if defect is None or defect in self.defects:
-            number = _NONE if defect is None else self.defects.index(defect)
-            _selector_of(kernel).write(np.int32(number))
+            _selector_of(kernel).write(np.int32(self._number(defect)))
+
+    def choose_in(self, kernels: Iterable[SeenKernel], defect: Defect | None) -> None:
+        """Do the same where an operation made the kernels: `observe` has seen them."""
+        for kernel in kernels:
+            if kernel.source.text == self.text:
+                library = build(kernel.source, kernel.name).library
+                ctypes.c_int.in_dll(library, "chosen_defect").value = self._number(defect)
+
+    def _number(self, defect: Defect | None) -> int:
+        return _NONE if defect is None else self.defects.index(defect)
 
     def kernel(
         self,
