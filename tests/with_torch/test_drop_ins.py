@@ -54,7 +54,7 @@ def test_sdpa_computes_what_torchs_function_computes(case: int) -> None:
     if case % 5 == 0:
         lead, enable_gqa = [(batch,), (batch,)], False
     columns = head_dim(rng)
-    dtype = TYPES[case % 2]
+    dtype = TYPES[columns <= 32]  # one for each build's head_dim
     q = strided(rng, *lead[0], queries, columns, dtype=dtype)
     k, v = (strided(rng, *lead[1], keys, columns, dtype=dtype) for _ in range(2))
     options = {
