@@ -17,6 +17,7 @@ import pytest
 
 from tmaasync import (
     ArgumentError,
+    ArrayTypeError,
     EmulatedDeadlock,
     EmulatedFault,
     EmulatedRace,
@@ -29,6 +30,7 @@ from tmaasync import (
     create_tma_tile,
     emulate,
     enable_peer_access,
+    ops,
 )
 
 SOURCE = Path(__file__).parents[1] / "parity" / "peers.cu"
@@ -173,8 +175,21 @@ def test_launches_on_two_streams_of_a_device_run_together() -> None:
         return int(done[0])
 
     assert run("another") == 1
-    with pytest.raises(EmulatedDeadlock, match="rank 0 waits for epoch 1 of signal 3"):
-        run(None)
+    for default in (None, 0):
+        with pytest.raises(EmulatedDeadlock, match="rank 0 waits for epoch 1 of signal 3"):
+            run(default)
+
+
+def test_a_stream_without_a_hash_is_refused() -> None:
+    with emulate.devices(1) as world:
+        pad, array = (world[0].array(np.ones((8, 8), dtype)) for dtype in (np.uint32, np.float16))
+        for call in (
+            lambda: Signals([pad[0]]).stream_write(0, 0, 0, 1, stream=[1]),
+            lambda: ops.matmul(array, array, stream=[1]),
+            lambda: ops.all_reduce([array], streams=[[1]]),
+        ):
+            with pytest.raises(ArrayTypeError, match=r"stream is \[1\]; .*a value with a hash"):
+                call()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from worlds import (
     world_of,
 )
 
-from tmaasync import ops
+from tmaasync import Signals, ops
 
 pytestmark = pytest.mark.slow
 
@@ -82,14 +82,27 @@ def test_least_and_odd_extents(m: int, n: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_calls_of_few_and_many_rows_follow_each_other(seed: int) -> None:
     """Overlapping kernels may store into a buffer a round ahead of its rank."""
-    rng = np.random.default_rng(seed)
+    rng, streams = np.random.default_rng(seed), (None, ["first", "second"])[seed]
     with world_of(2, seed=seed) as world:
         calls = []
         for are_many in (False, True, True, False, False, True):
             rows, k = ((300, 20), 40) if are_many else ((100, 20), 104)
             x = [drawn(rng, count, k) for count in rows]
             w = [drawn(rng, x[0].shape[1], 64) for _ in rows]
-            calls.append((ops.all_gather_matmul(arrays_on(world, x), arrays_on(world, w)), x, w))
+            given = arrays_on(world, x), arrays_on(world, w)
+            calls.append((ops.all_gather_matmul(*given, streams=streams), x, w))
         world.synchronize()
         for one in calls:
             assert is_gathered_matmul(*one)
+
+
+def test_a_matmul_and_a_copy_in_one_stream_are_in_order() -> None:
+    rng = np.random.default_rng()
+    with world_of(1) as world:
+        a, b = drawn(rng, 120, 40), drawn(rng, 40, 64)
+        signals = Signals([world[0].array(np.zeros(1, np.uint32))])
+        out, copies = (poisoned(world, [(120, 64)], BF16)[0] for _ in range(2))
+        ops.matmul(world[0].array(a), world[0].array(b), out=out, stream="both")
+        signals.stream_copy(0, copies, out, stream="both")
+        world.synchronize()
+        assert is_sum_of_matmuls(copies, [a], [b])

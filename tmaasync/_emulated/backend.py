@@ -6,14 +6,15 @@ import contextlib
 import ctypes
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tmaasync import emulate
-from tmaasync._arrays import ArrayView, stream_of
+from tmaasync._arrays import ArrayView
 from tmaasync._driver import DeviceLimits, HostMemory
-from tmaasync._emulated.build import EmulatedBuild
+from tmaasync._emulated.build import EmulatedBuild, emulated_stream
 from tmaasync._source.compile import Source
 from tmaasync.emulate.chips import SM_90A, Chip
 from tmaasync.emulate.chips.current import current_chip
@@ -28,7 +29,7 @@ from tmaasync.kernel.recipe import Recipe
 
 
 class EmulatorBackend(HostBackend):
-    """This machine's CPU: no streams, launches run one after the other."""
+    """This machine's CPU: launches run one after the other, but those of `emulate.devices`."""
 
     waits = True
     reads_host_memory = True
@@ -86,11 +87,12 @@ class EmulatorBackend(HostBackend):
     def max_active_clusters(self, size: int) -> int:
         return self._chip.max_active_clusters(size)
 
-    def stream(self, frameworks: Iterable[str], given: object = None) -> int:
-        return stream_of(frameworks, None, given)
+    def stream(self, frameworks: Iterable[str], given: object = None) -> Any:
+        del frameworks  # their arrays in host memory have no streams
+        return emulated_stream(given)
 
     def wait_for_producers(self, arrays: Iterable[Placed], stream: int) -> None:
-        del arrays, stream  # host memory has no streams
+        del arrays, stream  # a framework's arrays in host memory are complete
 
     def current(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

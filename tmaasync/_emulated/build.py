@@ -6,12 +6,13 @@ import ctypes
 import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tmaasync import _arrays, emulate
 from tmaasync._arrays import ArrayView, stream_of
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._forks import cached_property
+from tmaasync._kinds import shown
 from tmaasync._source.compile import Parameter, option_values
 from tmaasync._source.program import entries_of, required_block
 from tmaasync._source.symbols import Symbol, symbol_named
@@ -24,7 +25,7 @@ from tmaasync.emulate.chips.current import chip_named
 from tmaasync.emulate.chips.occupancy import max_resident_clusters
 from tmaasync.emulate.frontend.ptx import target_of
 from tmaasync.emulate.launch.queued import StreamQueue
-from tmaasync.errors import ArgumentError, LaunchError
+from tmaasync.errors import ArgumentError, ArrayTypeError, LaunchError
 from tmaasync.kernel.arguments import Placed, View, pack, require_all_current
 from tmaasync.kernel.launch import (
     check_extents,
@@ -83,14 +84,14 @@ class EmulatedBuild:
         self._recipe.signature.check(seen)
         self._recipe.signature.refuse_references()
         recipe, program, limits = self._recipe, self._program, self._chip.device
-        device = request.emulated_device
+        device, stream = request.emulated_device, emulated_stream(stream)
         config = LaunchConfig(
             grid=extents("grid", request.grid),
             block=extents("block", request.block),
             cluster=cluster_of(recipe.name, request.cluster, program.cluster),
             shared_bytes=shared_bytes(program.shared_bytes, request.shared_mem, limits),
             pdl=request.pdl,
-            stream=stream_of((), None, stream) if device is None else 0,
+            stream=0,
             cooperative=request.cooperative,
         )
         check_extents(config, limits)
@@ -116,6 +117,24 @@ class EmulatedBuild:
             ranks.pop() if len(ranks) == 1 else None,
             functools.partial(require_all_current, seen),
         )
+
+
+def emulated_stream(stream: object) -> Any:
+    """Return the stream of a launch: inside `emulate.devices` any value with a hash; else 0.
+
+    Raises:
+        ArrayTypeError: ``stream`` is no stream.
+    """
+    if emulate.current_world() is None:
+        return stream_of((), None, stream)
+    try:
+        hash(stream)
+    except TypeError:
+        rule = "a stream of an emulated device is a value with a hash"
+        raise ArrayTypeError.broken(
+            "stream", shown(stream), rule, "Pass an int or a name"
+        ) from None
+    return 0 if stream is None else stream
 
 
 def _chip_of(recipe: Recipe) -> Chip | None:

@@ -118,7 +118,7 @@ class Ranks(NamedTuple):
             )
         backends = [backend_of(view.device) for view in views]
         handles = [
-            stream if view.is_on_host else backend.stream((view.framework,), stream)
+            backend.stream((view.framework,), stream)
             for backend, view, stream in zip(backends, views, given, strict=True)
         ]
         memories = [backend.memory_of(view) for backend, view in zip(backends, views, strict=True)]
@@ -326,7 +326,7 @@ class Workspace:
         """Return an array of this shape in the memory of every rank."""
         found = []
         for memory, view, stream in zip(self.ranks.memories, like, self.ranks.streams, strict=True):
-            with in_order(view.framework, view.device, stream or 0):
+            with in_order(view.framework, view.device, stream):
                 array = memory.array(empty(view, shape, element(kind)))
                 own = _arrays.view(array)
                 if is_zero:
@@ -425,8 +425,7 @@ class RankedLaunches(NamedTuple):
         if self.group is not None:
             self.group.ready()
         for rank, launch in self.launches.items():
-            stream = streams[rank]
-            launch.launch_at(addresses[rank], stream if isinstance(stream, int) else 0)
+            launch.launch_at(addresses[rank], streams[rank])
 
     def bind(self, addresses: RankedAddresses, streams: Sequence[int]) -> list[BoundCall]:
         """Return calls that launch with these addresses on these streams of GPUs."""

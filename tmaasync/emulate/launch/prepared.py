@@ -7,7 +7,7 @@ import ctypes
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tmaasync._collectors import CollectorOf, current_collector
@@ -99,25 +99,25 @@ class EmulatedLaunch:
         """
         if self._require_current is not None:
             self._require_current()
-        self._run()
+        self._run(self._queue)
 
     def release(self) -> None:
         """Keep no array alive; every call passes the addresses."""
         self._keep = self._require_current = None
 
-    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+    def bind(self, addresses: Sequence[int], stream: Hashable) -> Callable[[], None]:
         """Return a bound call of `launch_at` with these arguments."""
         return functools.partial(self.launch_at, addresses, stream)
 
-    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        """Run with other addresses for the first arguments (tiles or pointers); ignore the stream.
+    def launch_at(self, addresses: Sequence[int], stream: Hashable) -> None:
+        """Run with other addresses for the first arguments (tiles or pointers).
 
-        It is thread-safe.
+        Inside `devices` the launch goes into the stream's queue. It is thread-safe.
 
         Raises:
             LaunchError: A signal handler repeats the launch that it interrupts.
         """
-        del stream
+        queue = None if self._queue is None else self._queue._replace(stream=stream)
         with self._lock() as lock:
             if lock.depth > 1:
                 raise LaunchError(
@@ -125,7 +125,7 @@ class EmulatedLaunch:
                     "handler launches it again. Launch it after the handler, or in a thread."
                 )
             self._arguments.write(addresses)
-            self._run()
+            self._run(queue)
 
     def _lock(self) -> Lock:
         """Return the lock of the arguments, which direct calls of a kernel do not need."""
@@ -134,23 +134,23 @@ class EmulatedLaunch:
                 self._own_lock = Lock()
             return self._own_lock
 
-    def _run(self) -> None:
+    def _run(self, queue: StreamQueue | None) -> None:
         observer = current_launch_observer()
         if observer is None:
-            self._run_or_queue()
+            self._run_or_queue(queue)
             return
         try:
-            self._run_or_queue()
+            self._run_or_queue(queue)
         except Exception as error:
             observer(self._program.name, error)
             raise
         observer(self._program.name, None)
 
-    def _run_or_queue(self) -> None:
+    def _run_or_queue(self, queue: StreamQueue | None) -> None:
         explorer = current_explorer()
-        if self._queue is not None:
+        if queue is not None:
             world = self._open_world()
-            world.add(self._queued(world, self._queue))
+            world.add(self._queued(world, queue))
         elif explorer is not None:
             explorer.explore(RepeatedLaunch([(self._program, self._config)], self._run_now))
         else:

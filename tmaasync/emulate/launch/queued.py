@@ -28,7 +28,7 @@ class StreamQueue(NamedTuple):
     """A stream of an emulated device, whose launches run in order."""
 
     device: int
-    stream: Hashable = None
+    stream: Hashable = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,9 @@ class World:
     """Several emulated devices, made by `devices`.
 
     Launches go into their device's queue; `synchronize`, or the end of the ``with``, runs them.
-    Launches of one device run in order. With ``stream=``, which may be any value, they run in order
-    per stream. All devices and streams run concurrently: the schedule's seed interleaves their
-    blocks.
+    Launches of one device run in order. With ``stream=``, which may be any value with a hash, they
+    run in order per stream; 0 is the default. All devices and streams run concurrently: the
+    schedule's seed interleaves their blocks.
     """
 
     def __init__(self, count: int) -> None:
