@@ -16,6 +16,7 @@ from tmaasync.emulate.launch.world import World
 
 BF16 = ml_dtypes.bfloat16
 UNWRITTEN = 55
+NUMPY_TRUE: Any = np.True_
 
 
 def unwritten(world: World, rows: list[int], inner: tuple[int, ...], dtype: Any) -> list[Any]:
@@ -48,7 +49,7 @@ def test_rows_go_to_their_experts_and_back(ranks: int, policy: Policy) -> None:
             room = [len(one) + int(more) for one, more in zip(wanted, spare, strict=True)]
             given, out, ends = dispatched(world, tokens, counts, room)
             back = unwritten(world, list(map(len, tokens)), inner, dtype)
-            assert ops.all_to_all(out, given, back, combine=True) == back
+            assert ops.all_to_all(out, given, back, combine=NUMPY_TRUE) == back
             calls.append((out, wanted, ends, packed_ends(counts), back, tokens))
         world.synchronize()
     for out, wanted, ends, wanted_ends, back, tokens in calls:
@@ -211,3 +212,24 @@ def test_a_wrong_argument_is_named_with_its_rule_and_remedy() -> None:
             ops.all_to_all(own, arrays_on(world, numbers), arrays_on(world, two)[::-1])
         with pytest.raises(ArgumentError, match=r"out\[0\] overlaps arrays\[0\]"):
             ops.all_to_all(own, arrays_on(world, numbers), own)
+
+
+@pytest.mark.parametrize("flag", [None, "yes", 1])
+def test_what_is_no_flag_is_refused(flag: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"combine is .*; it must be a bool"):
+        ops.all_to_all([], [], [], combine=flag)
+
+
+def test_an_output_that_overlaps_another_array_is_refused() -> None:
+    with world_of(2) as world:
+        two, numbers = [np.ones((4, 16), BF16)] * 2, [np.ones(4, np.int32)] * 2
+        placed = [arrays_on(world, one) for one in (two, numbers, two)]
+        firsts = {"counts": placed[1], "out": [one.reshape(-1).view(np.int32) for one in placed[2]]}
+        for name, one in firsts.items():
+            within = [array[2:4] for array in one]
+            with pytest.raises(ArgumentError, match=rf"ends\[0\] overlaps {name}\[0\]"):
+                ops.all_to_all(*placed, ends=within)
+        over = [one.view(np.int32)[:, :4] for one in placed[2]]
+        with pytest.raises(ArgumentError, match=r"out\[0\] overlaps counts\[0\]"):
+            ops.all_to_all(placed[0], [one[0] for one in over], placed[2])
+        assert not world._queue

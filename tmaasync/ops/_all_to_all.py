@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tmaasync._arrays import ArrayView, is_contiguous
+from tmaasync._kinds import check_flags
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import backend_of
 from tmaasync.ops._allocation import fill
@@ -104,6 +105,7 @@ def all_to_all(
         HangError: In an earlier call a rank waited for longer than its budget.
         BackendError: A GPU is older than sm_90.
     """
+    check_flags(combine=combine)
     repeated = _COMBINES if combine else _DISPATCHES
     lists = (arrays, counts, *([] if ends is None else [ends]), out)
     if repeated.run(lists, streams):
@@ -120,14 +122,13 @@ def all_to_all(
         *_unfit(ranks, {"arrays": views, "counts": given, "out": targets, "ends": written}),
     ]
     ArgumentError.raise_for(violations)
-    for rank, target in enumerate(targets):
-        refuse_overlap(f"out[{rank}]", target, {f"arrays[{rank}]": views[rank]})
+    _refuse_overlaps({"arrays": views, "counts": given, "out": targets, "ends": written})
     if all(view.is_empty for view in (*views, *targets)):
         for view in written:
             fill(view, 0)
         return list(out)
     operands = [as_rows(view) for view in views], given, [as_rows(view) for view in targets]
-    done = exchange_rows(ranks, *operands, written, combine=combine)
+    done = exchange_rows(ranks, *operands, written, combine=bool(combine))
     repeated.remember(lists, *done, [view.framework for view in views])
     return list(out)
 
@@ -206,6 +207,15 @@ def _unfit(ranks: Ranks, lists: dict[str, _Views]) -> Iterator[Violation]:
     yield from extent_violations({"columns": columns})
     if columns == 0:
         yield Violation("columns", 0, "a row has an element or more", "Leave the call out")
+
+
+def _refuse_overlaps(lists: dict[str, _Views]) -> None:
+    for rank in range(len(lists["arrays"])):
+        others: dict[str, ArrayView] = {}
+        for name, views in lists.items():
+            if views and name in {"out", "ends"}:
+                refuse_overlap(f"{name}[{rank}]", views[rank], others)
+            others |= {f"{name}[{rank}]": view for view in views[rank : rank + 1]}
 
 
 # --- the operation ----------------------------------------------------------------------------
