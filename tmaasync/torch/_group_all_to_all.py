@@ -79,21 +79,18 @@ def _run(
     name = "combine" if combine else "dispatch"
     sizes = f"{tuple(tensor.shape[1:])}, {counts.numel()} experts, rows {every}, room {room}"
     call = f"all_to_all ({name}) of {tensor.dtype}, {sizes}"
-    if tensor.device.type == "cpu":
-        return _on_cpu(state, call, tensor, counts, broken, [every, room, combine])
     state.refuse(call, broken)
+    if tensor.device.type == "cpu":
+        return _on_cpu(state, call, tensor, counts, [every, room, combine])
     if sum(every) == 0:
         return _zeros(tensor, counts, state.members, every, room, combine)
     made = _group_kernels.all_to_all(state, call, tensor, counts, every, room, combine=combine)
     return state.first(key, made, tensor, counts)
 
 
-def _on_cpu(
-    state: Group, call: str, tensor: Any, counts: Any, broken: Any, sizes: Sequence[Any]
-) -> Any:
+def _on_cpu(state: Group, call: str, tensor: Any, counts: Any, sizes: Sequence[Any]) -> Any:
     every, room, combine = sizes
-    columns = math.prod(tensor.shape[1:])
-    matrix = _group_emulated.as_matrix(tensor, columns)
+    matrix = _group_emulated.as_matrix(tensor, math.prod(tensor.shape[1:]))
     received = every if combine else [room] * state.count
     ends = counts.new_zeros(counts.numel() // state.count)
 
@@ -103,8 +100,8 @@ def _on_cpu(
 
     shapes = [(count, matrix.shape[1]) for count in received]
     tensors = matrix, counts, ends
-    found, ends = _group_emulated.run(state, call, tensors, broken, operation, shapes)
-    out = found[:, :columns].reshape(-1, *tensor.shape[1:])
+    found, ends = _group_emulated.run(state, call, tensors, operation, shapes)
+    out = _group_emulated.without_padding(found, (found.shape[0], *tensor.shape[1:]))
     return out, ends[:0] if combine else ends
 
 

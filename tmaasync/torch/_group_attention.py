@@ -105,10 +105,10 @@ def _called(
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}"
     chosen = "".join(f", {option} {value}" for option, value in sorted(options.items()))
     call = f"{name} of {q.dtype}, {shapes}{chosen}"
+    state.refuse(call, broken)
     if q.device.type == "cpu":
         operation = functools.partial(operation, **options)
-        return _group_emulated.run(state, call, list(given), broken, operation)
-    state.refuse(call, broken)
+        return _group_emulated.run(state, call, list(given), operation)
     return state.first(key, on_gpu(state, call, *given, **options), *given)
 
 

@@ -119,25 +119,23 @@ def _run(kind: Kind, tensor: Any, group: str, rows: Any = None) -> Any:
     own = tensor.shape[1:] if kind.gathers else tensor.shape
     call = f"{kind.name} of {tensor.dtype}, {tuple(own)}"
     call += f" with rows {counts}" if kind.takes_rows else ""
-    if tensor.device.type == "cpu":
-        return _on_cpu(kind, state, call, tensor, broken, counts)
     state.refuse(call, broken)
     shape = _result_shape(kind, tensor, state.members, counts)
+    if tensor.device.type == "cpu":
+        return _on_cpu(kind, state, call, tensor, shape, counts)
     if 0 in shape[1:] or sum(counts) == 0:
         return tensor.new_empty(shape)
     return state.first(key, kind.on_gpu(state, tensor, counts), tensor)
 
 
 def _on_cpu(
-    kind: Kind, state: Group, call: str, tensor: Any, broken: Any, counts: Sequence[int]
+    kind: Kind, state: Group, call: str, tensor: Any, shape: Any, counts: Sequence[int]
 ) -> Any:
-    shape = _result_shape(kind, tensor, state.members, counts)
-    columns = math.prod(shape[1:])
-    matrix = _group_emulated.as_matrix(tensor, columns)
+    matrix = _group_emulated.as_matrix(tensor, math.prod(shape[1:]))
     shapes = [(count, matrix.shape[1]) for count in counts] if kind is _SCATTER else None
     operation = getattr(ops, kind.name)
-    found = _group_emulated.run(state, call, (matrix,), broken, operation, shapes)
-    return found[:, :columns].reshape(shape)
+    found = _group_emulated.run(state, call, (matrix,), operation, shapes)
+    return _group_emulated.without_padding(found, shape)
 
 
 def _result_shape(

@@ -7,6 +7,7 @@ own result. Unlike on GPUs each call waits for all ranks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,6 @@ import torch
 from tmaasync import emulate, enable_peer_access
 from tmaasync._elements import element
 from tmaasync.emulate.launch.world import EmulatedDevice
-from tmaasync.errors import Violation
 from tmaasync.torch._group import Facts, Group
 from tmaasync.torch._tensors import padded_columns, torchs_type
 
@@ -27,7 +27,6 @@ def run(
     group: Group,
     call: str,
     tensors: Sequence[Any],
-    violations: tuple[Violation, ...],
     operation: Callable[..., Any],
     out_shapes: Sequence[tuple[int, int]] | None = None,
     out_dtype: Any = None,
@@ -38,12 +37,11 @@ def run(
         group: The group; all its ranks call this.
         call: The call, as far as all ranks have it in common, for messages.
         tensors: This rank's, one of each list.
-        violations: The rules that they break.
         operation: Takes lists of arrays, one per rank, and returns one or several lists of arrays.
         out_shapes: The results' shapes, where the operation has ``out``.
         out_dtype: Its type; by default the first tensor's.
     """
-    ranks = group.exchange(Facts(call, [one.detach().clone() for one in tensors], violations))
+    ranks = group.exchange(Facts(call, [_array(one.detach()) for one in tensors]))
     options: dict[str, Any] = {}
     with emulate.devices(group.count) as world:
         enable_peer_access(range(group.count))
@@ -64,28 +62,42 @@ def run(
 
 
 def as_matrix(tensor: Any, columns: int) -> Any:
-    """Return the rows as a matrix with columns of padding, so that TMA can move them."""
-    padding = padded_columns(columns, tensor.dtype) - columns
-    matrix = tensor.detach().reshape(-1, columns) if columns else tensor.new_empty(0, 1)
-    return torch.nn.functional.pad(matrix, (0, padding)) if padding else matrix
+    """Return a copy of the rows, as a matrix with columns of padding, so that TMA can move them."""
+    rows = tensor.shape[0]
+    matrix = tensor.new_zeros((rows, padded_columns(max(columns, 1), tensor.dtype)))
+    matrix[:, :columns] = tensor.detach().reshape(rows, columns)
+    return matrix
 
 
-def _placed(device: EmulatedDevice, tensor: Any) -> Any:
-    """Return a copy in the memory of a device; of a matrix, laid out as the matrix is."""
+def without_padding(matrix: Any, shape: Sequence[int]) -> Any:
+    """Return a contiguous copy of the rows of a matrix of `as_matrix`, in their own shape."""
+    rows = matrix[:, : math.prod(shape[1:])].reshape(shape)
+    return rows.clone(memory_format=torch.contiguous_format)
+
+
+def _array(tensor: Any) -> Any:
+    """Return a copy for the store, which takes no FP8 tensors; of a matrix, laid out as it is."""
     if tensor.ndim == 2 and tensor.shape[0] > 1 and tensor.stride(0) == 1:
-        return _placed(device, tensor.mT).T
-    values = tensor.clone(
-        memory_format=torch.contiguous_format
-    )  # an empty one may have strides of 0
-    whole = _new(device, values.shape, element(values.dtype).dtype)
-    whole[...] = values.view(torch.uint8).numpy().view(whole.dtype)
+        return _array(tensor.mT).T
+    copy = tensor.clone(memory_format=torch.contiguous_format)  # empty ones may have strides of 0
+    return copy.view(torch.uint8).numpy().view(element(tensor.dtype).dtype)
+
+
+def _placed(device: EmulatedDevice, array: Any) -> Any:
+    """Return a copy in the memory of a device; of a matrix, laid out as it is."""
+    if array.ndim == 2 and array.shape[0] > 1 and array.strides[0] == array.itemsize:
+        return _placed(device, array.T).T
+    whole = _new(device, array.shape, array.dtype)
+    whole[...] = array
     return whole
 
 
 def _new(device: EmulatedDevice, shape: Sequence[int], kind: np.dtype[Any]) -> Any:
-    """Return an array whose rows are a multiple of 16 bytes apart."""
-    *outer, columns = shape
-    return device.array(np.zeros((*outer, padded_columns(columns, kind)), kind))[..., :columns]
+    """Return an array; the rows of a matrix are a multiple of 16 bytes apart."""
+    if len(shape) != 2:
+        return device.array(np.zeros(shape, kind))
+    rows, columns = shape
+    return device.array(np.zeros((rows, padded_columns(columns, kind)), kind))[:, :columns]
 
 
 def _tensor(array: Any) -> Any:

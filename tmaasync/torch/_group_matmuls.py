@@ -153,19 +153,19 @@ def _run(kind: Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
     counts = rows_of(rows, a, state.members, gathers=kind.gathers)
     broken = tuple(_violations(kind, a, b, state.members, counts))
     call = f"{kind.name} of {a.dtype}" + (f" with rows {counts}" if kind.takes_rows else "")
+    state.refuse(call, broken)
     if a.device.type != "cpu":
-        state.refuse(call, broken)
         if sum(counts) == 0:
             return a.new_empty((0, b.shape[1]))
         return state.first(key, kind.on_gpu(state, a, b, counts), a, b)
     operation = getattr(ops, kind.name)
-    if kind is not _SCATTER or broken:
-        return _group_emulated.run(state, call, (a, b), broken, operation)
+    if kind is not _SCATTER:
+        return _group_emulated.run(state, call, (a, b), operation)
     n = b.shape[1]
     if n % STORED_COLUMNS:
         b = torch.nn.functional.pad(b, (0, -n % STORED_COLUMNS))
     shapes = [(count, b.shape[1]) for count in counts]
-    found = _group_emulated.run(state, call, (a, b), broken, operation, shapes)
+    found = _group_emulated.run(state, call, (a, b), operation, shapes)
     return found[:, :n].contiguous()
 
 

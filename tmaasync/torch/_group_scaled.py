@@ -128,19 +128,18 @@ def _run(kind: Kind, *given: Any, dtype: Any = None) -> Any:
 def _emulated(
     kind: Kind, group: Group, call: str, operands: Sequence[Any], rows: Sequence[int], held: Any
 ) -> Any:
-    """Run on tensors in host memory: FP8 as bytes, which can be pickled."""
+    """Run on tensors in host memory."""
     a, b, scale_a, scale_b = operands
-    names = {"a_dtype": element(a.dtype), "b_dtype": element(b.dtype), "dtype": element(held)}
     n, padding = b.shape[1], (0, -b.shape[1] % STORED_COLUMNS)
-    left, right = a.view(torch.uint8), b.view(torch.uint8)
     if any(padding):
-        right = torch.nn.functional.pad(right.mT.contiguous(), (0, 0, *padding)).mT
+        padded = torch.nn.functional.pad(b.view(torch.uint8).mT.contiguous(), (0, 0, *padding))
+        b = padded.mT.view(b.dtype)
         if scale_b.shape[1] == n:
             scale_b = torch.nn.functional.pad(scale_b, padding)
-    operation = functools.partial(getattr(ops, kind.name), **names)
-    shapes = None if kind.gathers else [(count, right.shape[1]) for count in rows]
-    tensors = left, right, scale_a, scale_b
-    found = _group_emulated.run(group, call, tensors, (), operation, shapes, held)
+    operation = functools.partial(getattr(ops, kind.name), dtype=element(held))
+    shapes = None if kind.gathers else [(count, b.shape[1]) for count in rows]
+    tensors = a, b, scale_a, scale_b
+    found = _group_emulated.run(group, call, tensors, operation, shapes, held)
     return found[:, :n].contiguous()
 
 
