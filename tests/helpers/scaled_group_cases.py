@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import numpy as np
+import pytest
 import scaled_ranks
 import torch
 from rank_of_process import BF16, UNEVEN, Ranks, refuses
@@ -39,22 +40,40 @@ def check(ranks: Ranks) -> None:
         assert np.array_equal(found.cpu().numpy(), total[start : start + counts[mine]])
 
     alike = scaled_ranks.drawn_parts(rng, 40, [300] * ranks.count, 136)
-    a, b, scale_a, scale_b = scaled_operands(ranks, alike)
+    operands = scaled_operands(ranks, alike)
     for operator in (operators.all_gather_scaled_matmul, operators.scaled_matmul_reduce_scatter):
-        for wrong, words in (
-            ((a, b, scale_a.double(), scale_b), "scale_a is a tensor of torch.float64"),
-            ((a, b, scale_a[:, :1], scale_b), r"scale_a\.shape is"),
-            ((a.float(), b, scale_a, scale_b), "float8_e4m3fn or"),
-        ):
-            refuses(functools.partial(operator, *wrong), words)
-        with FlopCounterMode(display=False) as counter:
-            found = operator(a, b, scale_a, scale_b)
-        assert found.dtype == BF16
-        gathers = operator is operators.all_gather_scaled_matmul
-        m = a.shape[0] * (ranks.count if gathers else 1)
-        assert counter.get_total_flops() == 2 * m * a.shape[1] * b.shape[1]
-        again = torch.compile(operator, fullgraph=True, backend="aot_eager")(a, b, scale_a, scale_b)
-        assert torch.equal(again, found)
+        refused(ranks, operator, *operands)
+        counted_and_compiled(ranks, operator, *operands)
+
+
+def refused(ranks: Ranks, operator: Any, a: Any, b: Any, scale_a: Any, scale_b: Any) -> None:
+    needs_grad = scale_a.clone().requires_grad_()
+    for wrong, words in (
+        ((a, b, scale_a.double(), scale_b), "scale_a is a tensor of torch.float64"),
+        ((a, b, scale_a[:, :1], scale_b), r"scale_a\.shape is"),
+        ((a.float(), b, scale_a, scale_b), "float8_e4m3fn or"),
+        ((a, b, needs_grad, scale_b), "scale_a is a tensor of .* that requires grad"),
+        ((a, b, scale_a if ranks.rank else needs_grad, scale_b), "scale_a.* that requires grad"),
+    ):
+        refuses(functools.partial(operator, *wrong), words)
+    compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
+    with pytest.raises(torch._dynamo.exc.TorchRuntimeError, match="scale_a is a tensor of"):
+        compiled(a, b, needs_grad, scale_b)
+
+
+def counted_and_compiled(
+    ranks: Ranks, operator: Any, a: Any, b: Any, scale_a: Any, scale_b: Any
+) -> None:
+    with FlopCounterMode(display=False) as counter:
+        found = operator(a, b, scale_a, scale_b)
+    assert found.dtype == BF16
+    gathers = operator is operators.all_gather_scaled_matmul
+    m = a.shape[0] * (ranks.count if gathers else 1)
+    assert counter.get_total_flops() == 2 * m * a.shape[1] * b.shape[1]
+    again = torch.compile(operator, fullgraph=True, backend="aot_eager")
+    assert torch.equal(again(a, b, scale_a, scale_b), found)
+    with torch.no_grad():
+        assert torch.equal(operator(a, b, scale_a.clone().requires_grad_(), scale_b), found)
 
 
 def scaled_operands(ranks: Ranks, lists: tuple[list[Any], ...]) -> list[Any]:

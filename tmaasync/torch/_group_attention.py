@@ -17,7 +17,7 @@ from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._attention_backward import check, checked_gradients, options_of, save
 from tmaasync.torch._attention_options import AXES, mask_options, reached
 from tmaasync.torch._group import Group, Members, name_of
-from tmaasync.torch._group_rows import unfit_group
+from tmaasync.torch._group_rows import lost_derivatives, unfit_group
 from tmaasync.torch._registry import (
     define,
     refuse_second_backward,
@@ -139,6 +139,7 @@ def _violations(
         if views is None:  # a size depends on data
             return found
         if "dout" in tensors:
+            found += tuple(lost_derivatives(tensors))
             operands = checked_gradients(views, AXES, mask)
         else:
             q, k, v = map(reached, views.values())

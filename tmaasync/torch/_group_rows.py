@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tmaasync.errors import Violation
+from tmaasync import _arrays
+from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._ranks import MAX_RANKS, even_shards
 from tmaasync.torch._group import Members
 
@@ -45,6 +46,18 @@ def unfit_group(members: Members) -> Iterator[Violation]:
     if members.size > MAX_RANKS:
         rule = f"it has 1 to {MAX_RANKS} ranks, with a GPU each"
         yield Violation("group", f"of {members.size} ranks", rule, "Pass a smaller group")
+
+
+def lost_derivatives(tensors: dict[str, Any]) -> Iterator[Violation]:
+    """Yield the rules that tensors of an operator without a backward break.
+
+    Known calls need no check: tensors with a derivative have no `Group.key`.
+    """
+    for name, one in tensors.items():
+        try:
+            _arrays.require_no_derivative(one, name)
+        except ArgumentError as error:
+            yield from error.violations
 
 
 def unfit_rows(

@@ -15,7 +15,7 @@ from tmaasync.ops._scaled_matmul import Operands, scale_violations
 from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
 from tmaasync.torch._group_matmuls import STORED_COLUMNS, unequal
-from tmaasync.torch._group_rows import Kind, rows_of, unfit_rows
+from tmaasync.torch._group_rows import Kind, lost_derivatives, rows_of, unfit_rows
 from tmaasync.torch._registry import define
 from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, torchs_type
@@ -23,7 +23,6 @@ from tmaasync.torch._tensors import require_tensors, torchs_type
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _OUTPUTS = (torch.bfloat16, torch.float16, torch.float32)
 _OPERATORS = torch.ops.tmaasync
-_ARGUMENTS = 6  # the operands, the group and the rows
 
 
 def all_gather_scaled_matmul(
@@ -107,9 +106,18 @@ _SCATTER = Kind(
 )
 
 
-def _run(kind: Kind, *given: Any, dtype: Any = None) -> Any:
-    *operands, group, rows = _with_rows(given)
-    a, b, *_ = operands
+def _run(  # noqa: PLR0913 - the arguments of the operator
+    kind: Kind,
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    group: str,
+    rows: Any = None,
+    *,
+    dtype: Any = None,
+) -> Any:
+    operands = a, b, scale_a, scale_b
     state, held = Group.of(group), dtype or torch.bfloat16
     key = state.key((kind.name, None if rows is None else tuple(rows), held), *operands)
     if (known := state.calls.get(key)) is not None:
@@ -143,15 +151,18 @@ def _emulated(
     return found[:, :n].contiguous()
 
 
-def _with_rows(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the operands, the group, and the rows or None."""
-    return given if len(given) == _ARGUMENTS else (*given, None)
-
-
-def _fake(kind: Kind, *given: Any, dtype: Any = None, out: object = None) -> Any:
-    del out
-    *operands, group, rows = _with_rows(given)
-    a, b, *_ = operands
+def _fake(  # noqa: PLR0913 - the arguments of the operator
+    kind: Kind,
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    group: str,
+    rows: Any = None,
+    *,
+    dtype: Any = None,
+) -> Any:
+    operands = a, b, scale_a, scale_b
     members, held = Members.of(group), dtype or torch.bfloat16
     counts = rows_of(rows, a, members, gathers=kind.gathers)
     ArgumentError.raise_for(_violations(kind, operands, members, counts, held))
@@ -165,6 +176,7 @@ def _violations(
     named = dict(zip(("a", "b", "scale_a", "scale_b"), operands, strict=True))
     a, b = named["a"], named["b"]
     yield from unfit_rows("a", a, members, rows, gathers=kind.gathers)
+    yield from lost_derivatives(named)
     if held not in _OUTPUTS:
         rule = "the output can be bfloat16, float16 or float32"
         yield Violation("dtype", held, rule, "Pass one")
