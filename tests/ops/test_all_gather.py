@@ -17,7 +17,7 @@ from worlds import (
     world_of,
 )
 
-from tmaasync import ArgumentError, Kernel, LaunchError, _arrays, emulate, ops
+from tmaasync import ArgumentError, Kernel, _arrays, ops
 from tmaasync.emulate.launch.world import World
 from tmaasync.ops._operation import tile_configs
 
@@ -265,13 +265,6 @@ def test_arrays_of_no_device_need_a_world() -> None:
 
     with pytest.raises(ArgumentError, match=r"a\[1\] is .*Make the arrays on the devices of emul"):
         ops.all_gather_matmul([a, a], [b, b])
-
-
-def test_peer_access_is_needed() -> None:
-    with emulate.devices(2) as world:
-        a = arrays_on(world, [np.ones((4, 16), BF16)] * 2)
-        with pytest.raises(LaunchError, match=r"Call tmaasync\.enable_peer_access\(\[0, 1\]\)"):
-            ops.all_gather(a)
 
 
 def test_all_gather_refuses_what_tma_cannot_move() -> None:

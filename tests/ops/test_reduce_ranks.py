@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from worlds import arrays_on, poisoned, world_of
 
-from tmaasync import ArgumentError, LaunchError, emulate, ops
+from tmaasync import ArgumentError, LaunchError, emulate, enable_peer_access, ops
 
 BF16 = ml_dtypes.bfloat16
 
@@ -149,8 +149,27 @@ def test_a_wrong_argument_is_named_with_its_rule_and_remedy() -> None:
         )
 
 
-def test_peer_access_is_needed() -> None:
-    with emulate.devices(2) as world:
-        arrays = arrays_on(world, [np.ones((4, 16), BF16)] * 2)
-        with pytest.raises(LaunchError, match=r"Call tmaasync\.enable_peer_access\(\[0, 1\]\)"):
+def test_ranks_without_peer_access_are_named_with_all_devices() -> None:
+    with emulate.devices(3) as world:
+        arrays = arrays_on(world, [np.ones((4, 16), BF16)] * 3)
+        enable_peer_access([0, 1])
+        said = r"arrays\[2\] is on device 2; device 0 has no access .*access\(\[0, 1, 2\]\) once"
+        with pytest.raises(LaunchError, match=said):
             ops.all_reduce(arrays)
+
+
+@pytest.mark.parametrize("call", [ops.all_reduce, ops.all_gather])
+def test_an_array_in_memory_of_no_device_is_named(call: Any) -> None:
+    array = np.ones((4, 16), BF16)
+    with world_of(2) as world:
+        own = world[0].array(array)
+        said = r"^arrays\[1\] is on the host; .*Make the arrays on the devices"
+        with pytest.raises(ArgumentError, match=said):
+            call([own, array])
+        said = r"^arrays\[1\] is on emulated device 0; rank 0 has the same device"
+        with pytest.raises(ArgumentError, match=said):
+            call([own, own])
+        outputs = [device.array(np.ones((8, 16), BF16)) for device in (world[0], world[0])]
+        said = r"out\[1\] is on emulated device 0; arrays\[1\] is on emulated device 1"
+        with pytest.raises(ArgumentError, match=said):
+            call(arrays_on(world, [array, array]), out=outputs)

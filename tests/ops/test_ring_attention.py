@@ -177,7 +177,7 @@ def replaced(at: int, rank: int, shape: tuple[int, ...], dtype: Any = BF16) -> A
         (r"q\.shape\[1\] is 5.*two chunks.*2 P", lambda w, lists, _: lists.__setitem__(
             slice(0, 3), [arrays_on(w, [np.ones((1, 5, 2, 64), BF16)] * 2)] * 3)),
         (r"k is 1 arrays; it must be a list of 2", lambda _, lists, __: lists[1].pop()),
-        (r"v\[1\] is on the host; q\[1\]", lambda _, lists, __: lists[2].reverse()),
+        (r"v\[1\] is on emulated device 0; q\[1\]", lambda _, lists, __: lists[2].reverse()),
         (r"scale is -1", lambda _, __, given: given.update(scale=-1)),
         (r"causal is 'top_left'", lambda _, __, given: given.update(causal="top_left")),
         (r"out\[0\] overlaps q\[0\]", lambda _, lists, given: given.update(out=lists[0])),

@@ -185,7 +185,7 @@ def _wide(world: World, lists: dict[str, Any]) -> None:
         (r"dv is 1 arrays", lambda _, lists: lists["dv"].pop()),
         (r"dq\[0\] overlaps out\[0\]", lambda _, lists: lists.update(dq=lists["out"])),
         (r"dv\[0\] overlaps dk\[0\]", lambda _, lists: lists.update(dv=lists["dk"])),
-        (r"lse\[0\] is on the host; q\[0\] is|lse\[0\]", lambda _, lists: lists["lse"].reverse()),
+        (r"lse\[0\] is on emulated device 1; q\[0\]", lambda _, lists: lists["lse"].reverse()),
     ],
 )  # fmt: skip
 def test_a_wrong_argument_is_named_before_anything_runs(said: str, change: Any) -> None:

@@ -56,6 +56,10 @@ class EmulatorBackend(HostBackend):
         world = emulate.current_world()
         return None if world is None else _emulated_device(world, seen, members, asked)
 
+    def has_peer_access(self, device: int, peer: int) -> bool:
+        world = emulate.current_world()
+        return world is not None and world.has_peer_access(device, peer)
+
     def memory_of(self, array: ArrayView) -> ArrayMemory:
         world = emulate.current_world()
         device = None if world is None else world.device_of(array.address)

@@ -70,6 +70,10 @@ class ArrayMemory(Protocol):
     def ordinal(self) -> int | None:
         """The ``device=`` of a launch there; None for host memory of no device."""
 
+    @property
+    def location(self) -> str:
+        """The location of its arrays in a message, as in ``cuda:0``."""
+
     def array(self, values: Any) -> Any:
         """Return a new array of the framework in this memory, copied there if necessary."""
 
@@ -112,7 +116,11 @@ class Backend(ABC):
     @property
     @abstractmethod
     def location(self) -> str:
-        """The location of its arrays in a message, as in ``cuda:0``."""
+        """See `ArrayMemory`."""
+
+    @abstractmethod
+    def has_peer_access(self, device: int, peer: int) -> bool:
+        """Whether `enable_peer_access` was called for two devices like this one, by ordinal."""
 
     @property
     @abstractmethod

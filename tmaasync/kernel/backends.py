@@ -39,6 +39,9 @@ class CudaBackend(Backend):
     def location(self) -> str:
         return f"cuda:{self.device}"
 
+    def has_peer_access(self, device: int, peer: int) -> bool:
+        return _driver.has_peer_access(device, peer)
+
     @property
     def gpu(self) -> str:
         return self.limits.name

@@ -173,13 +173,14 @@ def _out_of_reach(members: Sequence[tuple[str, Placed]], device: int | None) -> 
             )
 
 
-def no_access(name: str, device: int, peer: int) -> Violation:
-    """Return the violation by an array on a device without access to it."""
+def no_access(name: str, device: int, peer: int, devices: list[int] | None = None) -> Violation:
+    """Return the violation by a peer's array; ``devices``: all that need access to each other."""
+    among = devices or [device, peer]
     return Violation(
         name,
         f"on device {peer}",
         f"device {device} has no access to its memory",
-        f"Call tmaasync.enable_peer_access([{device}, {peer}]) once, before the first launch",
+        f"Call tmaasync.enable_peer_access({among}) once, before the first launch",
     )
 
 

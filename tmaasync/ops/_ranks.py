@@ -14,8 +14,9 @@ from tmaasync._elements import Element, element
 from tmaasync._forks import Lock
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._kinds import is_sequence, shown
-from tmaasync.errors import ArgumentError, Violation
-from tmaasync.kernel import ArrayMemory, BoundCall, Launch, backend_of
+from tmaasync.errors import ArgumentError, LaunchError, Violation
+from tmaasync.kernel import ArrayMemory, Backend, BoundCall, Launch, backend_of
+from tmaasync.kernel.device import no_access
 from tmaasync.ops._allocation import empty, fill, in_order
 from tmaasync.ops._call_cache import CallCache, clear_on_forget
 from tmaasync.ops._layouts import Layout, padded_row_bytes
@@ -123,28 +124,39 @@ class Ranks(NamedTuple):
         ]
         memories = [backend.memory_of(view) for backend, view in zip(backends, views, strict=True)]
         ranks = cls(tuple(memories), tuple(handles))
-        ArgumentError.raise_for(ranks._violations(name, views))
+        if len(ranks) > 1:
+            ArgumentError.raise_for(ranks._misfits(name, views))
+            LaunchError.raise_for(ranks._without_access(name, backends[0]))
         return ranks
 
-    def _violations(self, name: str, views: Sequence[ArrayView]) -> Iterator[Violation]:
+    def _misfits(self, name: str, views: Sequence[ArrayView]) -> Iterator[Violation]:
         if len({view.is_on_host for view in views}) > 1:
             rule = "all ranks run on GPUs, or all on emulated devices"
-            given = ", ".join(view.location for view in views)
+            given = ", ".join(memory.location for memory in self.memories)
             yield Violation(name, f"a list of arrays on {given}", rule, "Move some of the arrays")
+            return
         pairs = list(zip(self.memories, self.streams, strict=True))
-        for rank, pair in enumerate(pairs):
+        for rank, (memory, pair) in enumerate(zip(self.memories, pairs, strict=True)):
             first = pairs.index(pair)
-            if first == rank:
-                continue
-            if self.memories[rank].ordinal is None:
-                rule, remedy = (
-                    "ranks run at once, on a device each",
-                    ("Make the arrays on the devices of emulate.devices, inside its with"),
-                )
-            else:
+            if memory.ordinal is None:
+                rule = "ranks run at once, on a device each"
+                remedy = "Make the arrays on the devices of emulate.devices, inside its with"
+            elif first != rank:
                 rule = f"rank {first} has the same device and stream, and ranks run at once"
                 remedy = "Pass arrays of different GPUs, or streams="
-            yield Violation(f"{name}[{rank}]", f"on {views[rank].location}", rule, remedy)
+            else:
+                continue
+            yield Violation(f"{name}[{rank}]", f"on {memory.location}", rule, remedy)
+
+    def _without_access(self, name: str, backend: Backend) -> Iterator[Violation]:
+        """Yield the arrays on devices to whose memory another rank's device has no access."""
+        ordinals = [memory.ordinal for memory in self.memories if memory.ordinal is not None]
+        devices = sorted(set(ordinals))
+        for rank, peer in enumerate(ordinals):
+            for device in devices:
+                if device != peer and not backend.has_peer_access(device, peer):
+                    yield no_access(f"{name}[{rank}]", device, peer, devices)
+                    break
 
     def __len__(self) -> int:  # of ranks, not of fields
         return len(self.memories)
@@ -164,11 +176,12 @@ class Ranks(NamedTuple):
 
     def misplaced(self, name: str, views: Sequence[ArrayView], others: str) -> Iterator[Violation]:
         """Yield the arrays that are not on their rank's device."""
-        for rank, view in enumerate(views):
-            if backend_of(view.device).memory_of(view) is not self.memories[rank]:
-                where = _arrays.where(self.memories[rank].ordinal)
-                rule = f"{others}[{rank}] is {where}, and a rank has one device"
-                yield Violation(f"{name}[{rank}]", f"on {view.location}", rule, "Move it there")
+        for rank, (view, mine) in enumerate(zip(views, self.memories, strict=True)):
+            memory = backend_of(view.device).memory_of(view)
+            if memory is not mine:
+                rule = f"{others}[{rank}] is on {mine.location}, and a rank has one device"
+                remedy = "Pass an array of that device"
+                yield Violation(f"{name}[{rank}]", f"on {memory.location}", rule, remedy)
 
 
 def array_on(

@@ -33,6 +33,11 @@ class EmulatedDevice:
     def __repr__(self) -> str:
         return f"<EmulatedDevice {self.ordinal}>"
 
+    @property
+    def location(self) -> str:
+        """The location of its arrays in a message."""
+        return f"emulated device {self.ordinal}"
+
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
         """Return a copy of the values in this device's memory, as a NumPy array.
 
