@@ -29,7 +29,7 @@ from tmaasync.kernel.recipe import Recipe
 
 
 class EmulatorBackend(HostBackend):
-    """This machine's CPU: launches run one after the other, but those of `emulate.devices`."""
+    """This machine's CPU: launches run one after the other, except on several emulated devices."""
 
     waits = True
     reads_host_memory = True
