@@ -74,6 +74,12 @@ GATHER_DEFECTS = defects(
         "full|arrivals",
     ),
     (
+        "rows are stored two rounds before the peer has room",
+        Edit("signals.wait(peer, free_epoch);", "signals.wait(peer, free_epoch - 1);", "push"),
+        RACE,
+        "race on",
+    ),
+    (
         "all ranks store their scales from the first row on",
         Edit("round.shards.starts[rank] + row", "row", "push_unit"),
         RACE,
@@ -97,6 +103,15 @@ SCATTER_DEFECTS = defects(
     (
         "a part is sent before its buffer is free",
         without("round_.signals.wait(tile.owner, round_.epoch - 1);"),
+        RACE,
+        r"race on (received_|sent)",
+    ),
+    (
+        "a part is sent when the sender, not the owner, has entered the round",
+        Edit(
+            "round_.signals.wait(tile.owner, round_.epoch - 1);",
+            "round_.signals.wait(own_rank(), round_.epoch - 1);",
+        ),
         RACE,
         r"race on (received_|sent)",
     ),
