@@ -76,6 +76,7 @@ class Refused:
         refuses(lambda: operators.matmul_reduce_scatter(whole, cut, group=mesh), f"b {who}")
         refuses(lambda: operators.all_gather(a, group=mesh, rows=[1]), "of rank 0 is a list of 1")
         refuses(lambda: operators.all_gather(a, group=mesh["gpu"]), "two: nodes")
+        refuses(lambda: operators.all_reduce(a, group=mesh), "reduce_scatter, all_gather")
 
     def between_nodes(self) -> None:
         mesh, is_second = self.mesh, self.ranks.rank >= self.ranks.count // 2

@@ -57,7 +57,7 @@ def refused(ranks: Ranks, operator: Any, a: Any, b: Any, scale_a: Any, scale_b: 
     ):
         refuses(functools.partial(operator, *wrong), words)
     compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
-    with pytest.raises(torch._dynamo.exc.TorchRuntimeError, match="scale_a is a tensor of"):
+    with pytest.raises(Exception, match=r"scale_a is a tensor of .* that requires grad"):
         compiled(a, b, needs_grad, scale_b)
 
 

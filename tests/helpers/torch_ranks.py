@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -317,7 +318,10 @@ def check_refusals(ranks: Ranks) -> None:
     wrong = b[:16] if ranks.rank == 0 else b
     refuses(lambda: operators.matmul_reduce_scatter(a, wrong), "a has 32 columns, so b has as many")
     short = a[: 8 * (ranks.rank + 1)]
-    refuses(lambda: operators.matmul_all_reduce(short, b), "different calls|of shape")
+    refuses(lambda: operators.matmul_all_reduce(short, b), "different calls")
+    cut = 16 * (ranks.rank + 1)
+    refuses(lambda: operators.all_gather_matmul(a[:, :cut], b[:cut]), "different calls")
+    refuses(lambda: operators.matmul_reduce_scatter(a, b[:, : cut // 4]), "different calls")
     refuses(lambda: operators.all_gather_matmul(a, b, rows=[1]), "rows is a list of 1")
     refuses(lambda: operators.all_gather(a.int()), "it holds bfloat16, float16 or float32")
     refuses(lambda: operators.all_gather_matmul(a, b, group=3), "it must be a process group")
@@ -335,7 +339,18 @@ def check_refusals(ranks: Ranks) -> None:
     refuses(lambda: operators.all_to_all(a, counts, room=64 + ranks.rank), "different calls")
     other = q[:, : 8 * (ranks.rank + 1)]
     refuses(lambda: operators.ring_attention(other, other, other), "different calls")
+    wrong_kinds(ranks, a, q, counts)
     assert operators.matmul_all_reduce(a, b).shape == (16, 8)  # the group is as good as new
+
+
+def wrong_kinds(ranks: Ranks, a: Any, q: Any, counts: Any) -> None:
+    untyped: Any = operators
+    for rows in (5, "ab", [8.0] * ranks.count, [None] * ranks.count):
+        given = partial(untyped.all_gather, a, rows=rows)
+        refuses(given, "rows is .* they are integers")
+    refuses(lambda: untyped.all_to_all(a, counts, room=1.5), "room is 1.5; it must be an integer")
+    refuses(lambda: untyped.ring_attention(q, q, q, scale="x"), "scale is 'x'")
+    assert len(untyped.all_gather(a, rows=(16 for _ in range(ranks.count)))) == 16 * ranks.count
 
 
 def check_graphs(ranks: Ranks) -> None:

@@ -10,12 +10,13 @@ import torch
 
 from tmaasync import ops
 from tmaasync._elements import element
-from tmaasync._kinds import check_flags
+from tmaasync._kinds import check_flags, check_integers
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.ops._all_to_all import MAX_EXPERTS
 from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
-from tmaasync.torch._group_rows import rows_of, unfit_rows
+from tmaasync.torch._group_rows import checked_rows, rows_of, unfit_rows
+from tmaasync.torch._plain import is_symbolic
 from tmaasync.torch._registry import define, refuse_second_backward, register_backward
 from tmaasync.torch._tensors import require_tensors
 
@@ -59,7 +60,9 @@ def all_to_all(
     require_tensors(tensor=tensor, counts=counts)
     check_flags(combine=combine)
     operator = torch.ops.tmaasync.all_to_all
-    out, ends = operator(tensor, counts, name_of(group), rows, room, combine)
+    if not (room is None or type(room) is int or is_symbolic(room)):
+        check_integers(room=room)
+    out, ends = operator(tensor, counts, name_of(group), checked_rows(rows), room, combine)
     return out if combine else (out, ends)
 
 

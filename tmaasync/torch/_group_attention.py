@@ -18,6 +18,7 @@ from tmaasync.torch._attention_backward import check, checked_gradients, options
 from tmaasync.torch._attention_options import AXES, mask_options, reached
 from tmaasync.torch._group import Group, Members, name_of
 from tmaasync.torch._group_rows import lost_derivatives, unfit_group
+from tmaasync.torch._plain import NUMBERS_OR_NONE
 from tmaasync.torch._registry import (
     define,
     refuse_second_backward,
@@ -70,6 +71,8 @@ def ring_attention(  # noqa: PLR0913 - the parameters of attention
     """
     require_tensors(q=q, k=k, v=v)
     check_flags(causal=causal, return_lse=return_lse, deterministic=deterministic)
+    if type(scale) not in NUMBERS_OR_NONE:
+        Scores.of(1, causal, scale, None, None)
     options = {"causal": causal, "scale": scale, "deterministic": deterministic}
     out, lse = _OPERATORS.ring_attention(q, k, v, name_of(group), **options)
     return (out, lse) if return_lse else out

@@ -14,7 +14,7 @@ from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
 from tmaasync.torch._group_nodes import Local, Nodes
-from tmaasync.torch._group_rows import Kind, rows_of, unfit_rows
+from tmaasync.torch._group_rows import Kind, checked_rows, rows_of, unfit_rows
 from tmaasync.torch._registry import define_with_backward, refuse_second_backward
 from tmaasync.torch._tensors import require_tensors
 
@@ -42,6 +42,7 @@ def all_gather(tensor: Any, *, group: Any = None, rows: Sequence[int] | None = N
         ArgumentError: As `all_gather_matmul`, as the other errors.
     """
     require_tensors(tensor=tensor)
+    rows = checked_rows(rows)
     if nodes := Nodes.of(group):
         return nodes.gather(_local(_GATHER, tensor), tensor, rows)
     return _OPERATORS.all_gather(tensor, name_of(group), rows)
@@ -67,6 +68,7 @@ def reduce_scatter(tensor: Any, *, group: Any = None, rows: Sequence[int] | None
         ArgumentError: As `all_gather_matmul`, as the other errors.
     """
     require_tensors(tensor=tensor)
+    rows = checked_rows(rows)
     if nodes := Nodes.of(group):
         return nodes.scatter(_local(_SCATTER, tensor), tensor, rows)
     return _OPERATORS.reduce_scatter(tensor, name_of(group), rows)

@@ -13,7 +13,7 @@ from tmaasync.errors import ArgumentError, Violation
 from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
 from tmaasync.torch._group_nodes import Local, Nodes
-from tmaasync.torch._group_rows import Kind, rows_of, unfit_rows
+from tmaasync.torch._group_rows import Kind, checked_rows, rows_of, unfit_rows
 from tmaasync.torch._registry import (
     define_with_backward,
     refuse_second_backward,
@@ -63,6 +63,7 @@ def all_gather_matmul(
         HangError: In an earlier call a rank waited for longer than that.
     """
     require_tensors(a=a, b=b)
+    rows = checked_rows(rows)
     if nodes := Nodes.of(group):
         return nodes.gather(_local(_GATHER, a.shape[1:], b), a, rows)
     return _OPERATORS.all_gather_matmul(a, b, name_of(group), rows)
@@ -94,6 +95,7 @@ def matmul_reduce_scatter(
         ArgumentError: As `all_gather_matmul`, as the other errors.
     """
     require_tensors(a=a, b=b)
+    rows = checked_rows(rows)
     if nodes := Nodes.of(group):
         return nodes.scatter(_local(_SCATTER, b.shape[1:], b), a, rows)
     return _OPERATORS.matmul_reduce_scatter(a, b, name_of(group), rows)
@@ -152,7 +154,7 @@ def _run(kind: Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
         return known(a, b)
     counts = rows_of(rows, a, state.members, gathers=kind.gathers)
     broken = tuple(_violations(kind, a, b, state.members, counts))
-    call = f"{kind.name} of {a.dtype}" + (f" with rows {counts}" if kind.takes_rows else "")
+    call = call_of(kind, a, b) + (f" with rows {counts}" if kind.takes_rows else "")
     state.refuse(call, broken)
     if a.device.type != "cpu":
         if sum(counts) == 0:
@@ -167,6 +169,12 @@ def _run(kind: Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:
     shapes = [(count, b.shape[1]) for count in counts]
     found = _group_emulated.run(state, call, (a, b), operation, shapes)
     return found[:, :n].contiguous()
+
+
+def call_of(kind: Kind, a: Any, b: Any) -> str:
+    """Return the call, with the sizes that all ranks have in common."""
+    k, m, n = (" x ".join(map(str, sizes)) for sizes in (a.shape[1:], a.shape[:1], b.shape[1:]))
+    return f"{kind.name} of {a.dtype}, {f'K {k}' if kind.gathers else f'M {m}, N {n}'}"
 
 
 def _fake(kind: Kind, a: Any, b: Any, group: str, rows: Any = None) -> Any:

@@ -14,8 +14,8 @@ from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._scaled_matmul import Operands, scale_violations
 from tmaasync.torch import _group_emulated, _group_kernels
 from tmaasync.torch._group import Group, Members, name_of
-from tmaasync.torch._group_matmuls import STORED_COLUMNS, unequal
-from tmaasync.torch._group_rows import Kind, lost_derivatives, rows_of, unfit_rows
+from tmaasync.torch._group_matmuls import STORED_COLUMNS, call_of, unequal
+from tmaasync.torch._group_rows import Kind, checked_rows, lost_derivatives, rows_of, unfit_rows
 from tmaasync.torch._registry import define
 from tmaasync.torch._stand_ins import stand_ins
 from tmaasync.torch._tensors import require_tensors, torchs_type
@@ -57,7 +57,7 @@ def all_gather_scaled_matmul(
         ArgumentError: As `all_gather_matmul`, as the other errors.
     """
     require_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
-    given = a, b, scale_a, scale_b, name_of(group), rows
+    given = a, b, scale_a, scale_b, name_of(group), checked_rows(rows)
     return _OPERATORS.all_gather_scaled_matmul(*given, dtype=torchs_type(dtype))
 
 
@@ -93,7 +93,7 @@ def scaled_matmul_reduce_scatter(
         ArgumentError: As `all_gather_matmul`, as the other errors.
     """
     require_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
-    given = a, b, scale_a, scale_b, name_of(group), rows
+    given = a, b, scale_a, scale_b, name_of(group), checked_rows(rows)
     return _OPERATORS.scaled_matmul_reduce_scatter(*given, dtype=torchs_type(dtype))
 
 
@@ -124,7 +124,7 @@ def _run(  # noqa: PLR0913 - the arguments of the operator
         return known(*operands)
     counts = rows_of(rows, a, state.members, gathers=kind.gathers)
     broken = tuple(_violations(kind, operands, state.members, counts, held))
-    call = f"{kind.name} of {a.dtype} in {held} with rows {counts}"
+    call = f"{call_of(kind, a, b)} in {held} with rows {counts}"
     state.refuse(call, broken)
     if a.device.type == "cpu":
         return _emulated(kind, state, call, operands, counts, held)

@@ -105,11 +105,16 @@ def process_group(group: Any) -> Any:
     if group is None:
         return dist.group.WORLD
     if not isinstance(group, dist.ProcessGroup):
+        remedy = "Pass what torch.distributed.new_group returned there, or leave it out"
+        if isinstance(group, dist.DeviceMesh):
+            remedy = (
+                "Pass mesh.get_group(dimension); a sum over nodes is reduce_scatter, all_gather"
+            )
         raise ArgumentError.broken(
             "group",
             shown(group),
             "it must be a process group of which this process is a member",
-            "Pass what torch.distributed.new_group returned there, or leave it out",
+            remedy,
         )
     return group
 
