@@ -19,6 +19,7 @@ def check(ranks: Ranks) -> None:
     ]:
         forward_and_backward(ranks, dtype, inner, counts)
     transposed(ranks)
+    scalars(ranks)
     fp8_tokens(ranks)
 
 
@@ -64,6 +65,15 @@ def transposed(ranks: Ranks) -> None:
     assert is_close(part.grad, summed[own], 0.0)
     assert is_close(operators.reduce_scatter(drawn[mine]), summed[own], 0.0)
     assert is_close(operators.all_reduce(drawn[mine]), summed, 0.0)
+
+
+def scalars(ranks: Ranks) -> None:
+    drawn = ranks.draw(*[()] * ranks.count, dtype=torch.float32)
+    own = drawn[ranks.rank].clone().requires_grad_()
+    found = operators.all_reduce(own)
+    found.backward()
+    assert is_close(found, sum(one.double() for one in drawn), 0.0)
+    assert own.grad == 1
 
 
 def fp8_tokens(ranks: Ranks) -> None:

@@ -28,7 +28,7 @@ class Ranks:
     def draw(self, *shapes: Sequence[int], dtype: Any = BF16) -> list[Any]:
         """Return a tensor of each rank, equal on all ranks."""
         return [
-            (torch.randn(*shape, generator=self.generator) / 4).to(dtype).to(self.device)
+            (torch.randn(shape, generator=self.generator) / 4).to(dtype).to(self.device)
             for shape in shapes
         ]
 

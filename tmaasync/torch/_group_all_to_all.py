@@ -39,10 +39,11 @@ def all_to_all(
 
     Args:
         tensor: For a dispatch this rank's tokens [M_r, ...], in the order of their experts; for a
-            combine packed rows [room, ...], by expert, then by the rank they came from.
+            combine packed rows [room, ...], by expert, then by the rank they came from. Of two
+            dimensions or more.
         counts: int32 [E]: how many of this rank's tokens go to each expert; rank r owns the experts
             from r E / P on. They stay on the GPU. For a combine, the counts of the dispatch.
-        group: As in `all_gather_matmul`.
+        group: A process group, as in `all_gather_matmul`.
         rows: M_r of every rank, the same list on all of them. By default all ranks have as many
             tokens as this one; a combine requires it.
         room: For a dispatch, the rows of the output, the same on all ranks. Rows without room are

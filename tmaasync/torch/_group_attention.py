@@ -55,7 +55,7 @@ def ring_attention(  # noqa: PLR0913 - the parameters of attention
             ``causal`` an even length. head_dim is a multiple of 8, at most 256.
         k: [batch, length, kv_heads, head_dim], for the same positions as q.
         v: As k.
-        group: As in `all_gather_matmul`.
+        group: A process group, as in `all_gather_matmul`.
         causal: Whether a query attends only to keys up to its own position.
         scale: Factor of the scores; by default ``1 / sqrt(head_dim)``.
         return_lse: Whether to return the log-sum-exp of the scores too.

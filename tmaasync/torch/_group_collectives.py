@@ -84,7 +84,8 @@ def all_reduce(tensor: Any, *, group: Any = None) -> Any:
 
     Args:
         tensor: Of any shape, bfloat16, float16 or float32, alike on all ranks.
-        group: As in `all_gather_matmul`.
+        group: A process group, as in `all_gather_matmul`. Over nodes call `reduce_scatter` and
+            `all_gather`.
 
     Returns:
         A contiguous tensor of the same shape.
@@ -116,6 +117,8 @@ def _run(kind: Kind, tensor: Any, group: str, rows: Any = None) -> Any:
     key = state.key((kind.name, None if rows is None else tuple(rows)), tensor)
     if (known := state.calls.get(key)) is not None:
         return known(tensor)
+    if kind is _REDUCE and not tensor.ndim:
+        return _run(kind, tensor[None], group).view(())
     counts = rows_of(rows, tensor, state.members, gathers=kind.gathers)
     broken = tuple(_violations(kind, tensor, state.members, counts))
     own = tensor.shape[1:] if kind.gathers else tensor.shape
@@ -162,7 +165,7 @@ def _violations(
     if tensor.dtype not in _TYPES:
         rule = "it holds bfloat16, float16 or float32"
         yield Violation("tensor", f"a tensor of {tensor.dtype}", rule, "Convert it")
-    if not tensor.ndim:
+    if not tensor.ndim and kind is not _REDUCE:
         yield Violation("tensor", "of no dimension", "it has rows", "Pass tensor[None]")
 
 
