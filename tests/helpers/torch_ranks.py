@@ -22,6 +22,7 @@ import collective_cases
 import exchange_cases
 import node_cases
 import numpy as np
+import ordered_cases
 import pytest
 import ring_cases
 import scaled_group_cases
@@ -249,6 +250,10 @@ def check_subgroups(ranks: Ranks) -> None:
 
 def check_nodes(ranks: Ranks) -> None:
     node_cases.check(ranks)
+
+
+def check_ordered(ranks: Ranks) -> None:
+    ordered_cases.check(ranks.rank, ranks.device)
 
 
 def check_flops(ranks: Ranks) -> None:

@@ -23,7 +23,16 @@ pytestmark = pytest.mark.timeout(300)
 
 # A process takes seconds to import torch: each has several cases, and names the last that passed.
 def test_two_ranks(tmp_path: Path) -> None:
-    cases = ["forward_and_backward", "scaled", "ring", "exchange", "compiled", "refusals", "flops"]
+    cases = [
+        "forward_and_backward",
+        "scaled",
+        "ring",
+        "exchange",
+        "compiled",
+        "ordered",
+        "refusals",
+        "flops",
+    ]
     torch_ranks.run(2, "cpu", tmp_path, *cases)
 
 

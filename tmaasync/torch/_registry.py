@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,8 @@ from tmaasync._torch_internals import (
     any_requires_grad,
     below_autograd,
     forward_mode,
+    keep_order,
+    lower_in_order,
     plain_keysets,
     recorded,
     refuse_old_release,
@@ -62,6 +65,8 @@ def define(
     checked = _refusing_gradients(fake)
     own_fake = fake if is_differentiable else checked
     _define(name, f"({arguments}) -> {returns}", run, own_fake)
+    if "str group" in arguments:  # all ranks make the same calls
+        keep_order(_overload(name))
     if not is_differentiable:
         # The operation rejects tensors that need a backward, so no Python call is needed here.
         _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
@@ -156,6 +161,8 @@ def _on_meta(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fake)
     def checked(*given: Any, **options: Any) -> Any:
+        if "torch._inductor" in sys.modules:
+            lower_in_order()
         tensors = [one for one in (*given, *options.values()) if isinstance(one, torch.Tensor)]
         devices = sorted({str(one.device) for one in tensors})
         if "meta" in devices and len(devices) > 1:
