@@ -16,14 +16,13 @@ from tmaasync._torch_internals import (
     any_requires_grad,
     below_autograd,
     forward_mode,
-    keep_order,
-    lower_in_order,
     plain_keysets,
     recorded,
     refuse_old_release,
 )
 from tmaasync.errors import ArgumentError
 from tmaasync.torch._autocast import cast_operands
+from tmaasync.torch._order import keep_order, lower_in_order
 
 refuse_old_release()
 
