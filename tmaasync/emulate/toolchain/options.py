@@ -59,9 +59,6 @@ def _gcc_kernel() -> tuple[str, ...]:
         "-fno-crossjumping",  # keep equal calls in two branches separate, each with its line
         "-fno-tree-tail-merge",
         "-fno-var-tracking",  # reports name lines and members, not the values of variables
-        # No marks of where statements begin: reports need the lines of instructions. Attention
-        # takes 5 % less of a core, a GEMM as long (least of 8 runs, 2026-11-30).
-        "-gno-statement-frontiers",
         "-fdata-sections",  # `link` sorts the sections
         # A new local in the stack slot of wgmma's A registers would look like a write to them. The
         # flag costs no measurable time. The largest frame of attention grows from 1600 to 2472
