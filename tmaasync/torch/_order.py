@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -26,12 +27,25 @@ def keep_order(operator: Any) -> None:
         pass
 
 
-@functools.cache
-def lower_in_order() -> None:
-    """Have Inductor keep the order too, whose own lowering of effects (torch 2.13) does not.
+def lowered_in_order(fake: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the fake kernel of an operator whose order Inductor has to keep too.
 
-    Called before it lowers the first graph: to import it takes seconds.
+    A compiler calls it before it lowers a graph. The import of Inductor takes seconds, which
+    operators without a group do not pay.
     """
+
+    @functools.wraps(fake)
+    def in_order(*given: Any, **options: Any) -> Any:
+        if "torch._inductor" in sys.modules:
+            _lower_in_order()
+        return fake(*given, **options)
+
+    return in_order
+
+
+@functools.cache
+def _lower_in_order() -> None:
+    """Replace Inductor's lowering of ordered effects, which does not order them (torch 2.13)."""
     try:
         from torch._inductor import ir, lowering  # noqa: PLC0415 - private
         from torch._inductor.virtualized import V  # noqa: PLC0415

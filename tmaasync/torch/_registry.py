@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +21,7 @@ from tmaasync._torch_internals import (
 )
 from tmaasync.errors import ArgumentError
 from tmaasync.torch._autocast import cast_operands
-from tmaasync.torch._order import keep_order, lower_in_order
+from tmaasync.torch._order import keep_order, lowered_in_order
 
 refuse_old_release()
 
@@ -63,8 +62,10 @@ def define(
     """
     checked = _refusing_gradients(fake)
     own_fake = fake if is_differentiable else checked
+    has_group = "str group" in arguments  # all of whose ranks make the same calls
+    own_fake = lowered_in_order(own_fake) if has_group else own_fake
     _define(name, f"({arguments}) -> {returns}", run, own_fake)
-    if "str group" in arguments:  # all ranks make the same calls
+    if has_group:
         keep_order(_overload(name))
     if not is_differentiable:
         # The operation rejects tensors that need a backward, so no Python call is needed here.
@@ -160,8 +161,6 @@ def _on_meta(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fake)
     def checked(*given: Any, **options: Any) -> Any:
-        if "torch._inductor" in sys.modules:
-            lower_in_order()
         tensors = [one for one in (*given, *options.values()) if isinstance(one, torch.Tensor)]
         devices = sorted({str(one.device) for one in tensors})
         if "meta" in devices and len(devices) > 1:
